@@ -1,0 +1,34 @@
+"""The one interface of the three codecs (reference, cpu, cuda)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from sylvie.codec.layout import BodyLayout, NoiseKey
+
+
+class NonFiniteRowError(ValueError):
+    """A row, or its range, is not finite and cannot be quantized; ``row`` is its place in plan order."""
+
+    def __init__(self, row: int, node_id: int) -> None:
+        super().__init__(f"row {row} (global node {node_id}) is not finite or its range overflows float32")
+        self.row = row
+        self.node_id = node_id
+
+
+class Codec(Protocol):
+    """Rows <-> bytes. Both methods write into memory that the caller owns and allocate nothing per epoch."""
+
+    name: str
+
+    def encode(self, source: Tensor, index: Tensor, layout: BodyLayout, key: NoiseKey, out: Tensor) -> None:
+        """Quantize rows ``source[index]`` (float32 [*, D], contiguous; int64 [m]) into ``out`` (uint8 [layout.nbytes]).
+
+        ``scale = (max − min)/(2^b − 1)``, ``q = min(floor((h − min)/scale + u), 2^b − 1)`` with u from ``key``, the row's
+        global id and the column. Raises NonFiniteRowError.
+        """
+
+    def decode(self, body: Tensor, layout: BodyLayout, out: Tensor) -> None:
+        """Restore ``scale·q + min`` of every row, in plan order, into ``out`` (float32 [m, D], contiguous)."""

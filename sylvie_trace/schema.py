@@ -60,7 +60,8 @@ class Epoch(Record, tag="epoch"):
     ``start_ns`` to ``end_ns`` covers forward, backward, all-reduce, optimiser and coordination.
     ``epoch_time_ns`` is this rank's own time to the end of the optimiser step; ``et_wall_s`` is its maximum
     over ranks and ``et_s`` what the rule divided by (another value under a constant or modelled clock).
-    ``main_bytes`` … count the training messages that this rank produced in this epoch.
+    ``main_bytes`` … count the training messages that this rank produced in this epoch;
+    ``fp32_equivalent_bytes`` = Σ rows · 4 · width of the same messages.
     """
 
     epoch: int
@@ -81,6 +82,7 @@ class Epoch(Record, tag="epoch"):
     header_bytes: int
     gradient_allreduce_bytes: int
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    fp32_equivalent_bytes: int | None = None
 
 
 class Decision(Record, tag="decision"):
@@ -119,8 +121,8 @@ class Message(Record, tag="message"):
     Bytes and rows without a prefix were *sent* to ``peer`` (counted at the sender); ``recv_*`` came from it.
     ``epoch`` is the epoch that produced the sent rows. ``recv_epoch`` stands in the received header,
     ``consumed_epoch`` is the epoch whose layer used the received rows (``None``: dropped or drained,
-    ``unused`` true), ``age`` their difference. ``sent_ns`` is read from the received header: the *peer's* run clock
-    just before the collective. Encode, queue, wire, decode and wait times are common to all peers of a
+    ``unused`` true), ``age`` their difference. ``sent_ns`` is read from the received header: the *peer's*
+    run clock just before the collective. Encode, queue, wire, decode and wait times are common to all peers of a
     fused collective (``fused`` true). ``wait_*`` is the main thread standing still for this exchange, in
     ``wait_epoch``; ``None`` where nobody waited.
     """
@@ -162,7 +164,7 @@ class Message(Record, tag="message"):
 
 
 class Span(Record, tag="span"):
-    """A named stretch of work; ``epoch`` is -1 outside training, layer and step are -1 where they mean nothing."""
+    """A named stretch of work; ``epoch`` is -1 outside training, layer and step where they mean nothing."""
 
     name: str
     epoch: int
@@ -188,8 +190,8 @@ class Fault(Record, tag="fault"):
 class Footer(Record, tag="footer"):
     """The rank's last word: totals over the whole run.
 
-    ``bytes`` has the keys train, evaluate, input_halo, gradient_allreduce, control, unused (all counted at the
-    sender). ``unused`` messages are *not* in train.
+    ``bytes`` has the keys train, evaluate, input_halo, gradient_allreduce, control, unused (all counted at
+    the sender). ``unused`` messages are *not* in train.
     """
 
     complete: bool

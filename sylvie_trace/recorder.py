@@ -1,0 +1,76 @@
+"""The append-only writer of a rank's trace: one system call a record, so a kill loses no finished line."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from sylvie_trace.schema import SPAN_CHECKPOINT, SPAN_EVALUATE, Epoch, Header, Message, Record, Span
+
+#: Spans kept with tracing off: an epoch's time is stated without them, so their extent must be known.
+_ALWAYS = frozenset((SPAN_EVALUATE, SPAN_CHECKPOINT))
+
+
+class Recorder:
+    """Writes ``header`` at once and then every record as one line of JSON.
+
+    Each line is a single ``write`` on an ``O_APPEND`` descriptor: nothing is buffered in the process, so
+    every recorded line survives SIGKILL. May be called from any thread.
+
+    ``trace`` false drops ``message`` and ``span`` records of epochs >= 0, except evaluations and checkpoints.
+    Raises ``ValueError`` when ``path`` already holds records.
+    """
+
+    def __init__(self, path: Path | str, header: Header, *, trace: bool | None = None) -> None:
+        self.path = Path(path)
+        self.trace = header.trace if trace is None else trace
+        self._encode = msgspec.json.Encoder().encode
+        self._lock = threading.Lock()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if os.fstat(self._descriptor).st_size:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise ValueError(f"{self.path} already holds a trace: choose another run directory")
+        self.record(header)
+
+    def record(self, record: Record) -> None:
+        """Append one record; dropped unseen when tracing is off and the record is a detail of an epoch.
+
+        Raises ``ValueError`` for a NaN or infinite time in an epoch record (its optional numbers become null)
+        and for a recorder that is closed.
+        """
+        if not self.trace and self._is_detail(record):
+            return
+        if type(record) is Epoch and not (math.isfinite(record.et_s) and math.isfinite(record.et_wall_s)):
+            raise ValueError(
+                f"epoch {record.epoch}: et {record.et_s} s is not finite: check the rule's clock"
+            )
+        line = self._encode(record) + b"\n"
+        with self._lock:
+            if self._descriptor < 0:
+                raise ValueError(f"{self.path} is closed: no {type(record).__name__} can be added")
+            written = os.write(self._descriptor, line)
+            while written < len(line):  # a full disk or a signal can cut a write short
+                line = line[written:]
+                written = os.write(self._descriptor, line)
+
+    @staticmethod
+    def _is_detail(record: Record) -> bool:
+        kind = type(record)
+        if kind is Message:
+            return record.epoch >= 0  # type: ignore[attr-defined, no-any-return]
+        if kind is Span:
+            return record.epoch >= 0 and record.name not in _ALWAYS  # type: ignore[attr-defined]
+        return False
+
+    def close(self) -> None:
+        """Close the file; further records are refused. Harmless when repeated."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1

@@ -1,7 +1,7 @@
 """The loss-descent-rate rule (§8): live in the coordinator, and again when a run's log is replayed.
 
-``F_0 = L_0``, ``F_t = λ·F_{t−1} + (1 − λ)·L_t``, ``ldr_t = (F_t − F_{t−1}) / et_t``. For t > δ the rule's outcome
-moves the base width and the execution mode of the next epoch:
+``F_0 = L_0``, ``F_t = λ·F_{t−1} + (1 − λ)·L_t``, ``ldr_t = (F_t − F_{t−1}) / et_t``. For t > δ the rule's
+outcome moves the base width and the execution mode of the next epoch:
 
 * ``true``: base = min(2·base, 8), next epoch synchronous;
 * ``false``: base = max(base/2, 1), next epoch asynchronous (a tie is ``false``);
@@ -14,6 +14,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from sylvie_trace.schema import ASYNC, SYNC
@@ -32,8 +33,8 @@ class ControllerConfig:
     """The rule and which axes it may move.
 
     ``bits`` None means adaptive, a number fixes the base width; ``schedule`` is ``adaptive``, ``sync`` or
-    ``async``. ``smoothing`` is λ in [0, 1), ``delta`` is δ >= 1 epochs. ``clock`` names what the caller passes
-    as et and is only recorded.
+    ``async``. ``smoothing`` is λ in [0, 1), ``delta`` is δ >= 1 epochs. ``clock`` names what the caller
+    passes as et and is only recorded.
     """
 
     rule: str = EQUATION
@@ -76,7 +77,7 @@ class State:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The conclusion of one epoch. ``ldr_reference`` is ldr_{t−δ}, None where the rule compared nothing to it."""
+    """The conclusion of one epoch. ``ldr_reference`` is ldr_{t−δ}, None where nothing was compared to it."""
 
     smoothed_loss: float
     ldr: float | None
@@ -96,8 +97,8 @@ def initial_state(config: ControllerConfig) -> State:
 def rule_outcome(config: ControllerConfig, epoch: int, ldrs: tuple[float, ...]) -> str:
     """The rule at ``epoch`` = t on ``ldrs`` = (…, ldr_{t−1}, ldr_t): ``true``, ``false`` or ``hold``.
 
-    equation: ldr_t < ldr_{t−δ}. prose: the same of the descent rate −ldr. window: |ldr| over the last δ epochs,
-    non-increasing and not all equal is true, non-decreasing and not all equal is false, anything else holds.
+    equation: ldr_t < ldr_{t−δ}. prose: the same of the descent rate −ldr. window: |ldr| over the last δ
+    epochs, non-increasing and not all equal is true, non-decreasing and not all equal is false, else hold.
     """
     if epoch <= config.delta:
         return HOLD
@@ -106,7 +107,7 @@ def rule_outcome(config: ControllerConfig, epoch: int, ldrs: tuple[float, ...]) 
     if config.rule == PROSE:
         return TRUE if -ldrs[-1] < -ldrs[-1 - config.delta] else FALSE
     rates = [abs(ldr) for ldr in ldrs[-config.delta :]]
-    pairs = list(zip(rates, rates[1:], strict=False))
+    pairs = list(pairwise(rates))
     falls, rises = any(b < a for a, b in pairs), any(b > a for a, b in pairs)
     if falls == rises:
         return HOLD
@@ -158,7 +159,7 @@ def decide(
 
 
 class Controller:
-    """The rule with its state, stepped once an epoch; identical inputs give identical verdicts on every rank."""
+    """The rule with its state, stepped once an epoch; equal inputs give equal verdicts on every rank."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self.config = config

@@ -122,8 +122,8 @@ class Message(Record, tag="message"):
     ``epoch`` is the epoch that produced the sent rows. ``recv_epoch`` stands in the received header,
     ``consumed_epoch`` is the epoch whose layer used the received rows (``None``: dropped or drained,
     ``unused`` true), ``age`` their difference. ``sent_ns`` is read from the received header: the *peer's*
-    run clock just before the collective. Encode, queue, wire, decode and wait times are common to all peers of a
-    fused collective (``fused`` true). ``wait_*`` is the main thread standing still for this exchange, in
+    run clock just before the collective. Encode, queue, wire, decode and wait times are common to all peers
+    of a fused collective (``fused`` true). ``wait_*`` is the main thread standing still for this exchange, in
     ``wait_epoch``; ``None`` where nobody waited.
     """
 
@@ -161,6 +161,18 @@ class Message(Record, tag="message"):
     wait_start_ns: int | None = None
     wait_end_ns: int | None = None
     wait_epoch: int | None = None
+
+
+class Reuse(Record, tag="reuse"):
+    """Rows used a second time: the first asynchronous epoch uses what the last synchronous one received."""
+
+    epoch: int
+    layer: int
+    step: int
+    direction: str
+    peer: int
+    recv_epoch: int
+    age: int
 
 
 class Span(Record, tag="span"):
@@ -202,4 +214,4 @@ class Footer(Record, tag="footer"):
     quality: dict[str, float | int | str | None] = msgspec.field(default_factory=dict)
 
 
-AnyRecord = Header | Epoch | Decision | Bits | Message | Span | Fault | Footer
+AnyRecord = Header | Epoch | Decision | Bits | Message | Reuse | Span | Fault | Footer

@@ -1,0 +1,60 @@
+"""Transport: the only place that calls a collective on message bytes.
+
+One fused ``all_to_all_single`` of bytes moves an exchange. The transport of one process moves nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Transport(Protocol):
+    """Moves bytes between ranks; a call returns when the received bytes may be read."""
+
+    rank: int
+    world_size: int
+
+    def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:
+        """Exchange consecutive pieces of uint8 buffers; sizes in bytes per peer."""
+
+    def all_gather_int64(self, values: Tensor) -> Tensor:
+        """Stack every rank's int64 vector: [k] -> [N, k]."""
+
+
+class SingleTransport:
+    """One rank: there is nobody to exchange with."""
+
+    rank = 0
+    world_size = 1
+
+    def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:
+        """Nothing arrives; nothing may be sent."""
+        assert recv.numel() == 0 and send.numel() == 0
+
+    def all_gather_int64(self, values: Tensor) -> Tensor:
+        """[k] -> [1, k]."""
+        return values.unsqueeze(0)
+
+
+class GroupTransport:
+    """A torch.distributed group of its own, so that boundary bytes never wait behind weight gradients."""
+
+    def __init__(self, timeout_s: float, backend: str = "gloo") -> None:
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self.group = dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))
+
+    def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:
+        """One fused, blocking exchange."""
+        dist.all_to_all_single(recv, send, recv_splits, send_splits, group=self.group)
+
+    def all_gather_int64(self, values: Tensor) -> Tensor:
+        """[k] -> [N, k]."""
+        out = torch.empty(self.world_size, values.numel(), dtype=torch.int64)
+        dist.all_gather_into_tensor(out, values, group=self.group)
+        return out

@@ -54,42 +54,66 @@ def _bits_of(typingctx: Any, value: Any) -> Any:
     return types.int32(types.float32), codegen
 
 
-def _byte_pointer(context: Any, builder: Any, signature: Any, args: Any, llvm_type: Any) -> Any:
-    array = cgutils.create_struct_proxy(signature.args[0])(context, builder, args[0])
-    pointer = builder.gep(array.data, [args[1]])
-    return builder.bitcast(pointer, llvm_type.as_pointer())
+# Arrays are handed to the helpers as bare pointers: a numba array passed on is counted by two atomic operations, which cost
+# more than rounding a row. A body may start at any byte of a larger buffer, so every access claims an alignment of 1 only.
 
 
-def _load(numba_type: Any) -> Any:
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typingctx: Any, array: Any, item: Any) -> Any:
+    """Where this item of a one-dimensional array lies."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = cgutils.create_struct_proxy(signature.args[0])(context, builder, args[0]).data
+        return builder.gep(data, [args[1]])
+
+    return types.CPointer(array.dtype)(array, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _shifted(typingctx: Any, pointer: Any, items: Any) -> Any:
+    """The pointer so many items further on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.intp), codegen
+
+
+def _load(item_type: Any) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def load(typingctx: Any, array: Any, offset: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            llvm_type = context.get_value_type(numba_type)
-            pointer = _byte_pointer(context, builder, signature, args, llvm_type)
-            return builder.load(pointer, align=1)
+    def load(typingctx: Any, pointer: Any, item: Any) -> Any:
+        """The value at pointer plus so many of the *pointer's* items."""
 
-        return numba_type(array, types.intp), codegen
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            llvm_type = context.get_value_type(item_type).as_pointer()
+            return builder.load(builder.bitcast(builder.gep(args[0], [args[1]]), llvm_type), align=1)
+
+        return item_type(pointer, types.intp), codegen
 
     return load
 
 
-def _store(numba_type: Any) -> Any:
+def _store(item_type: Any) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def store(typingctx: Any, array: Any, offset: Any, value: Any) -> Any:
+    def store(typingctx: Any, pointer: Any, item: Any, value: Any) -> Any:
+        """Write a value at pointer plus so many of the *pointer's* items."""
+
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            llvm_type = context.get_value_type(numba_type)
-            pointer = _byte_pointer(context, builder, signature, args, llvm_type)
-            builder.store(args[2], pointer, align=1)
+            llvm_type = context.get_value_type(item_type).as_pointer()
+            builder.store(args[2], builder.bitcast(builder.gep(args[0], [args[1]]), llvm_type), align=1)
             return context.get_dummy_value()
 
-        return types.void(array, types.intp, numba_type), codegen
+        return types.void(pointer, types.intp, item_type), codegen
 
     return store
 
 
-# a body may start at any byte of a larger buffer, so everything wider than a byte is loaded and stored with alignment 1
-_load_u16, _load_i32, _load_u64 = _load(types.uint16), _load(types.int32), _load(types.uint64)
-_store_u16, _store_i32, _store_u64 = _store(types.uint16), _store(types.int32), _store(types.uint64)
+_load_u8, _load_u16, _load_i32, _load_u64, _load_f32 = map(
+    _load, (types.uint8, types.uint16, types.int32, types.uint64, types.float32)
+)
+_store_u8, _store_u16, _store_i32, _store_u64, _store_f32 = map(
+    _store, (types.uint8, types.uint16, types.int32, types.uint64, types.float32)
+)
 
 
 @register_jitable  # type: ignore[untyped-decorator]
@@ -109,11 +133,11 @@ def _row_key(message_key: Any, node_id: Any) -> Any:
 
 
 @register_jitable  # type: ignore[untyped-decorator]
-def _ordered_range(row_bits: Any) -> Any:
+def _ordered_range(row: Any, dim: Any) -> Any:
     """Smallest and largest of a row's bits, mapped so that integer order is the floats' order."""
     low, high = i32(0x7FFFFFFF), i32(-0x80000000)
-    for c in range(row_bits.shape[0]):
-        b = row_bits[c]
+    for c in range(dim):
+        b = _load_i32(row, c)
         b = i32(b ^ (i32(b >> i32(31)) & i32(0x7FFFFFFF)))
         low = min(low, b)
         high = max(high, b)
@@ -144,29 +168,37 @@ def _bf16_up(x: Any) -> Any:
 
 
 @register_jitable  # type: ignore[untyped-decorator]
-def _round_row(row: Any, low: Any, scale: Any, levels: Any, r1: Any, r2: Any, codes: Any) -> None:
-    """codes[c] = min(floor((row[c] − low)/scale + u_c), levels)."""
-    dim = row.shape[0]
-    half = (dim + 1) >> 1
-    pairs = dim - half
-    first, second = row[:half], row[half:]
-    first_codes, second_codes = codes[:half], codes[half:dim]
-    for c in range(half):
-        x = u32(r1 + u32(u32(c) * _GOLDEN))
-        x = u32(x ^ (x >> u32(16)))
-        x = u32(x * _M1)
-        x = u32(u32(x ^ (x >> u32(15))) ^ r2)
-        x = u32(x * _M2)
-        x = u32(x ^ (x >> u32(16)))
-        q = i32((first[c] - low) / scale + f32(i32(x & u32(0xFFFF))) * _UNIT)
-        first_codes[c] = np.uint8(min(q, levels))
-        if c < pairs:
-            q = i32((second[c] - low) / scale + f32(i32(x >> u32(16))) * _UNIT)
-            second_codes[c] = np.uint8(min(q, levels))
+def _column_hash(r1: Any, r2: Any, c: Any) -> Any:
+    x = u32(r1 + u32(u32(c) * _GOLDEN))
+    x = u32(x ^ (x >> u32(16)))
+    x = u32(x * _M1)
+    x = u32(u32(x ^ (x >> u32(15))) ^ r2)
+    x = u32(x * _M2)
+    return u32(x ^ (x >> u32(16)))
 
 
 @register_jitable  # type: ignore[untyped-decorator]
-def _pack(codes: Any, bits: Any, width: Any, out: Any, offset: Any) -> None:
+def _code(value: Any, low: Any, scale: Any, levels: Any, random: Any) -> Any:
+    q = i32((value - low) / scale + f32(i32(random)) * _UNIT)
+    return np.uint8(min(q, levels))
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def _round_row(row: Any, dim: Any, low: Any, scale: Any, levels: Any, r1: Any, r2: Any, codes: Any) -> None:
+    """codes[c] = min(floor((row[c] − low)/scale + u_c), levels), two columns a hash."""
+    half, pairs = (dim + 1) >> 1, dim >> 1
+    second, second_codes = _shifted(row, half), _shifted(codes, half)
+    for c in range(pairs):
+        x = _column_hash(r1, r2, c)
+        _store_u8(codes, c, _code(_load_f32(row, c), low, scale, levels, x & u32(0xFFFF)))
+        _store_u8(second_codes, c, _code(_load_f32(second, c), low, scale, levels, x >> u32(16)))
+    if half > pairs:
+        x = _column_hash(r1, r2, pairs)
+        _store_u8(codes, pairs, _code(_load_f32(row, pairs), low, scale, levels, x & u32(0xFFFF)))
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def _pack(codes: Any, bits: Any, width: Any, out: Any) -> None:
     """Planes of codes (bytes, zero beyond the row) into width bytes of out."""
     planes = 8 // bits
     words = width >> 3
@@ -174,44 +206,52 @@ def _pack(codes: Any, bits: Any, width: Any, out: Any, offset: Any) -> None:
         packed = _load_u64(codes, k * 8)
         for plane in range(1, planes):
             packed |= _load_u64(codes, plane * width + k * 8) << u64(plane * bits)
-        _store_u64(out, offset + k * 8, packed)
+        _store_u64(out, k * 8, packed)
     for k in range(words * 8, width):
-        byte = np.uint8(0)
+        byte = u32(0)
         for plane in range(planes):
-            byte |= np.uint8(codes[plane * width + k] << (plane * bits))
-        out[offset + k] = byte
+            byte |= u32(_load_u8(codes, plane * width + k)) << u32(plane * bits)
+        _store_u8(out, k, np.uint8(byte))
 
 
 @register_jitable  # type: ignore[untyped-decorator]
-def _unpack(body: Any, offset: Any, bits: Any, width: Any, codes: Any) -> None:
-    """width bytes of body into planes of codes."""
+def _unpack(packed_row: Any, bits: Any, width: Any, codes: Any) -> None:
+    """A row's width bytes into planes of codes."""
     planes = 8 // bits
     words = width >> 3
-    mask = (1 << bits) - 1
+    mask = u32((1 << bits) - 1)
     word_mask = u64(0x0101010101010101) * u64(mask)
     for k in range(words):
-        packed = _load_u64(body, offset + k * 8)
+        packed = _load_u64(packed_row, k * 8)
         for plane in range(planes):
             _store_u64(codes, plane * width + k * 8, (packed >> u64(plane * bits)) & word_mask)
     for k in range(words * 8, width):
-        byte = body[offset + k]
+        byte = u32(_load_u8(packed_row, k))
         for plane in range(planes):
-            codes[plane * width + k] = (byte >> (plane * bits)) & mask
+            _store_u8(codes, plane * width + k, np.uint8((byte >> u32(plane * bits)) & mask))
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def _zero(out: Any, width: Any) -> None:
+    for k in range(width):
+        _store_u8(out, k, np.uint8(0))
 
 
 def _encode_rows(
-    source: Any, source_bits: Any, index: Any, node_ids: Any, bits: Any, row_offset: Any, k1: Any, k2: Any, bf16: Any, out: Any
+    source: Any, dim: Any, index: Any, node_ids: Any, bits: Any, row_offset: Any, k1: Any, k2: Any, bf16: Any, out: Any
 ) -> int:
     """Encode every row; −1 when done, the row that is not finite, or _INDEX_ERROR − the row whose index is out of range."""
-    dim, rows = source.shape[1], index.shape[0]
-    codes = np.zeros(dim + 64, dtype=np.uint8)
+    rows = index.shape[0]
+    scratch = np.zeros(dim + 64, dtype=np.uint8)
+    codes = _pointer(scratch, 0)
+    mins, scales = _pointer(out, 0), _pointer(out, rows * (2 if bf16 else 4))
     for row in range(rows):
-        where = index[row]
-        if where < 0 or where >= source.shape[0]:
+        if index[row] < 0 or index[row] >= source.shape[0] // dim:
             return _INDEX_ERROR - row
+        values = _pointer(source, index[row] * dim)
         b = np.int64(bits[row])
         levels = i32((1 << b) - 1)
-        least, most = _ordered_range(source_bits[where])
+        least, most = _ordered_range(values, dim)
         low, high = _float_of_ordered(least), _float_of_ordered(most)
         if bf16:
             low = _bf16_down(low)
@@ -219,67 +259,67 @@ def _encode_rows(
         scale = span / f32(levels)
         if bf16:
             scale = _bf16_up(scale)
-        top = scale * f32(levels) + low
-        if not (np.isfinite(span) and np.isfinite(top) and np.isfinite(low)):
+        if not (np.isfinite(span) and np.isfinite(scale * f32(levels) + low)):
             return row
         if bf16:
-            _store_u16(out, row * 2, np.uint16(u32(_bits_of(low)) >> u32(16)))
-            _store_u16(out, (rows + row) * 2, np.uint16(u32(_bits_of(scale)) >> u32(16)))
+            _store_u16(mins, row * 2, np.uint16(u32(_bits_of(low)) >> u32(16)))
+            _store_u16(scales, row * 2, np.uint16(u32(_bits_of(scale)) >> u32(16)))
         else:
-            _store_i32(out, row * 4, _bits_of(low))
-            _store_i32(out, (rows + row) * 4, _bits_of(scale))
+            _store_i32(mins, row * 4, _bits_of(low))
+            _store_i32(scales, row * 4, _bits_of(scale))
         width = (dim * b + 7) >> 3
-        offset = row_offset[row]
+        packed = _pointer(out, row_offset[row])
         if scale == f32(0.0):
-            out[offset : offset + width] = 0
+            _zero(packed, width)
             continue
         r1, r2 = _row_key(k1, node_ids[row]), _row_key(k2, node_ids[row])
-        if b == 8:
-            _round_row(source[where], low, scale, levels, r1, r2, out[offset : offset + width])
+        _round_row(values, dim, low, scale, levels, r1, r2, codes)
+        if b == 1:
+            _pack(codes, 1, width, packed)
+        elif b == 2:
+            _pack(codes, 2, width, packed)
+        elif b == 4:
+            _pack(codes, 4, width, packed)
         else:
-            _round_row(source[where], low, scale, levels, r1, r2, codes)
-            if b == 1:
-                _pack(codes, 1, width, out, offset)
-            elif b == 2:
-                _pack(codes, 2, width, out, offset)
-            else:
-                _pack(codes, 4, width, out, offset)
+            _pack(codes, 8, width, packed)
     return -1
 
 
 @register_jitable  # type: ignore[untyped-decorator]
-def _restore_row(codes: Any, low: Any, scale: Any, out: Any) -> None:
-    for c in range(out.shape[0]):
-        out[c] = scale * f32(codes[c]) + low
+def _restore_row(codes: Any, dim: Any, low: Any, scale: Any, out: Any) -> None:
+    for c in range(dim):
+        _store_f32(out, c, scale * f32(_load_u8(codes, c)) + low)
 
 
-def _decode_rows(body: Any, bits: Any, row_offset: Any, bf16: Any, out: Any) -> None:
-    rows, dim = out.shape
-    codes = np.empty(dim + 64, dtype=np.uint8)
+def _decode_rows(body: Any, dim: Any, bits: Any, row_offset: Any, bf16: Any, out: Any) -> None:
+    """Restore every row of a body into out, float32 flattened [m·dim]."""
+    rows = bits.shape[0]
+    scratch = np.empty(dim + 64, dtype=np.uint8)
+    codes = _pointer(scratch, 0)
+    mins, scales = _pointer(body, 0), _pointer(body, rows * (2 if bf16 else 4))
     for row in range(rows):
         if bf16:
-            low = _float_of(i32(u32(_load_u16(body, row * 2)) << u32(16)))
-            scale = _float_of(i32(u32(_load_u16(body, (rows + row) * 2)) << u32(16)))
+            low = _float_of(i32(u32(_load_u16(mins, row * 2)) << u32(16)))
+            scale = _float_of(i32(u32(_load_u16(scales, row * 2)) << u32(16)))
         else:
-            low = _float_of(_load_i32(body, row * 4))
-            scale = _float_of(_load_i32(body, (rows + row) * 4))
+            low, scale = _float_of(_load_i32(mins, row * 4)), _float_of(_load_i32(scales, row * 4))
         b = np.int64(bits[row])
         width = (dim * b + 7) >> 3
-        offset = row_offset[row]
+        packed, restored = _pointer(body, row_offset[row]), _pointer(out, row * dim)
         if b == 8:
-            _restore_row(body[offset : offset + width], low, scale, out[row])
+            _restore_row(packed, dim, low, scale, restored)
+            continue
+        if b == 1:
+            _unpack(packed, 1, width, codes)
+        elif b == 2:
+            _unpack(packed, 2, width, codes)
         else:
-            if b == 1:
-                _unpack(body, offset, 1, width, codes)
-            elif b == 2:
-                _unpack(body, offset, 2, width, codes)
-            else:
-                _unpack(body, offset, 4, width, codes)
-            _restore_row(codes[:dim], low, scale, out[row])
+            _unpack(packed, 4, width, codes)
+        _restore_row(codes, dim, low, scale, restored)
 
 
-_ENCODE_SIGNATURE = "int64(f4[:,::1], i4[:,::1], i8[::1], i8[::1], u1[::1], i8[::1], u4, u4, b1, u1[::1])"
-_DECODE_SIGNATURE = "void(u1[::1], u1[::1], i8[::1], b1, f4[:,::1])"
+_ENCODE_SIGNATURE = "int64(f4[::1], i8, i8[::1], i8[::1], u1[::1], i8[::1], u4, u4, b1, u1[::1])"
+_DECODE_SIGNATURE = "void(u1[::1], i8, u1[::1], i8[::1], b1, f4[::1])"
 
 
 def _compile(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
@@ -311,10 +351,9 @@ class CpuCodec:
         if layout.rows == 0:
             return
         k1, k2 = message_keys(key)
-        values = source.detach().numpy()
         status = _kernels()[0](
-            values,
-            values.view(np.int32),
+            source.detach().view(-1).numpy(),
+            layout.dim,
             index.numpy(),
             layout.node_ids.numpy(),
             layout.bits.numpy(),
@@ -336,8 +375,9 @@ class CpuCodec:
         if layout.rows:
             _kernels()[1](
                 body.numpy(),
+                layout.dim,
                 layout.bits.numpy(),
                 layout.row_offset.numpy(),
                 layout.metadata == "bf16",
-                out.detach().numpy(),
+                out.detach().view(-1).numpy(),
             )

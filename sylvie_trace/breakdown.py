@@ -1,10 +1,10 @@
-"""Where the time of an epoch went: measured stretches of each rank's main thread, and the work hidden behind it.
+"""Where the time of an epoch went: measured stretches of each rank's main thread, and the work behind it.
 
 On the main thread the spans of an epoch (forward, backward, loss, optimiser, gradient all-reduce, coordinate)
 enclose the exchanges' encodes, decodes and waits. Every part is a union of measured intervals, the parts are
-disjoint, and what none of them covers is ``other``. A wait ends either way with the rows; up to the arrival of
-the latest peer's data at the wire (its ``sent_ns`` moved onto this rank's clock) it is a wait for a late sender,
-``exposed_wait``; the rest is ``exposed_transfer``.
+disjoint, and what none of them covers is ``other``. A wait for rows is split at the moment when the latest
+peer was ready to send (its ``sent_ns`` moved onto this rank's clock): before it, waiting for a late sender,
+``exposed_wait``; after it, ``exposed_transfer``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sylvie_trace.timeline import Intervals, intervals, subtract, totals_within,
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds per epoch. The first eight fields sum to the epoch; the last three run behind the main thread."""
+    """Seconds per epoch. The first eight fields sum to the epoch; the last three run behind it."""
 
     compute: float
     encode: float
@@ -51,7 +51,7 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class RunBreakdown:
-    """Means over the measured epochs: over all ranks, and of the rank with the most compute, encode and decode.
+    """Means over the measured epochs: over all ranks, and of the rank with most compute + encode + decode.
 
     ``attributed_fraction`` = 1 − other / epoch.
     """

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sylvie_trace.columns import THREADS
 from sylvie_trace.reader import RankTrace, Run
-from sylvie_trace.schema import SPAN_CHECKPOINT, SPAN_EVALUATE
+from sylvie_trace.schema import MAIN, SPAN_CHECKPOINT, SPAN_EVALUATE
 from sylvie_trace.timeline import Intervals, intervals, totals_within
 
 #: The paper's warm-up; a run of no more epochs than this leaves out only epoch 0.
@@ -32,9 +33,9 @@ class Extents:
 
 
 def spans_of(run: Run, trace: RankTrace, names: Sequence[str], *, epochs_only: bool = False) -> Intervals:
-    """The union of a rank's spans of the given names; ``epochs_only`` leaves out those before training."""
+    """The union of a rank's main-thread spans of these names; ``epochs_only``: those of training epochs."""
     codes = [run.span_names[name] for name in names if name in run.span_names]
-    chosen = np.isin(trace.spans["name"], codes)
+    chosen = np.isin(trace.spans["name"], codes) & (trace.spans["thread"] == THREADS[MAIN])
     if epochs_only:
         chosen &= trace.spans["epoch"] >= 0
     return intervals(trace.spans["start_ns"][chosen], trace.spans["end_ns"][chosen])

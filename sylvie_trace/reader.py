@@ -178,6 +178,8 @@ class _TraceReader:
         kind = type(record)
         try:
             if kind is Message:
+                if not 0 <= record.peer < self.header.world_size:
+                    raise ValueError(f"peer {record.peer} of {self.header.world_size} ranks")
                 self.messages.add(record)
             elif kind is Span:
                 self.spans.add(record)

@@ -1,7 +1,7 @@
 """Interval algebra on nanoseconds.
 
 A *set* is an int64 array of shape (n, 2): half-open intervals [start, end), sorted, disjoint, none empty
-and none touching the next. Every function takes and returns sets, so overlapping events are never counted twice.
+and none touching the next. Every function takes and returns sets, so overlapping events never count twice.
 """
 
 from __future__ import annotations

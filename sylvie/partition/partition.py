@@ -30,7 +30,9 @@ class Partition:
     inner_ids: Tensor  # int64 [n] global ids, ascending
     halo_ids: Tensor  # int64 [h] global ids, grouped by owner, ascending inside a group
     recv_splits: tuple[int, ...]  # halo rows per owner; 0 for the rank itself
-    send_index: Tensor  # int64 [s] inner row numbers, grouped by receiving peer, ascending global id inside a group
+    send_index: (
+        Tensor  # int64 [s] inner row numbers, grouped by receiving peer, ascending global id inside a group
+    )
     send_splits: tuple[int, ...]  # rows per receiving peer; 0 for the rank itself
     src: Tensor  # int32 [e] local row number of the source
     dst: Tensor  # int32 [e] local row number of the (inner) destination

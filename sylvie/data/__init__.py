@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sylvie.data.checks import Report, log_notice
+from sylvie.data.arrays import Report, log_notice
 from sylvie.data.convert import from_dgl, from_pyg
 from sylvie.data.fingerprint import fingerprint
 from sylvie.data.graph import GraphData, SparseRows
@@ -29,9 +29,10 @@ __all__ = [
 def load(
     name_or_path: str, *, data_root: Path | None = None, seed: int = 0, report: Report = log_notice
 ) -> GraphData:
-    """Load a registered dataset, an ``.npz`` file, a folder in a known layout, or ``generator[:KEY=VALUE,…]``.
+    """Load a registered dataset, an ``.npz``, a folder in a known layout, or ``generator[:KEY=VALUE,…]``.
 
-    ``data_root`` defaults to ``$SYLVIE_DATA`` or ``~/.cache/sylvie/data``; ``seed`` matters to the generator alone. Notices
-    (parallel edges merged, overlapping masks, …) go to ``report``. Raises ValueError in one line on bad input.
+    ``data_root`` defaults to ``$SYLVIE_DATA`` or ``~/.cache/sylvie/data``; ``seed`` matters to the
+    generator alone. Notices (parallel edges merged, overlapping masks, …) go to ``report``. Raises
+    ValueError in one line on bad input.
     """
     return find_source(name_or_path, data_root=data_root, seed=seed).load(report)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 
+from sylvie.data.arrays import Array, Report, log_notice
 from sylvie.data.graph import GraphData, SparseRows
-
-Array = NDArray[Any]
-Report = Callable[[str], None]
-"""Receives one line about something legal that the user should know."""
-
-
-def log_notice(line: str) -> None:
-    """Default receiver of notices: the standard logger ``sylvie.data``, which prints warnings to stderr."""
-    logging.getLogger("sylvie.data").warning(line)
+from sylvie.data.labels import check_labels
 
 
 def build_graph(
@@ -37,18 +27,18 @@ def build_graph(
     report: Report = log_notice,
     where: str | None = None,
 ) -> GraphData:
-    """Turn raw arrays into a GraphData or raise ValueError with one line that starts with ``where`` (else ``name``).
+    """Turn raw arrays into a GraphData; raises ValueError in one line that starts with ``where`` or ``name``.
 
-    src, dst [E] integers; features [N, F] (or [N], one column) or CSR; labels [N] or [N, 1] classes, −1 or NaN =
-    unlabelled, or [N, C] zeros and ones; masks [N] bool or zeros and ones. ``num_classes`` is stated by formats that
-    know it, else taken from the labels. Parallel edges are merged, with a notice.
+    src, dst [E] integers; features [N, F] (or [N], one column) or CSR; labels [N] or [N, 1] classes, −1 or
+    NaN = unlabelled, or [N, C] zeros and ones; masks [N] bool or zeros and ones. ``num_classes`` is stated
+    by formats that know it, else taken from the labels. Parallel edges are merged, with a notice.
     """
     label = where or name
     rows = _feature_rows(features, label)
     num_nodes = int(rows.shape[0])
     if num_nodes == 0 or int(rows.shape[1]) == 0:
         raise ValueError(
-            f"{label}: the features have shape {tuple(rows.shape)}; at least one row and one column are needed"
+            f"{label}: the features have shape {tuple(rows.shape)}; one row and column at least are needed"
         )
     src, dst = _edges(src, dst, num_nodes, label, report)
     masks = {
@@ -57,7 +47,7 @@ def build_graph(
     }
     _note_overlaps(masks, label, report)
     in_mask = masks["train"] | masks["val"] | masks["test"]
-    y, classes, multilabel = _labels(labels, num_nodes, in_mask, num_classes, label, report)
+    y, classes, multilabel = check_labels(labels, num_nodes, in_mask, num_classes, label, report)
     return GraphData(
         name=name,
         num_nodes=num_nodes,
@@ -108,8 +98,8 @@ def _refuse_non_finite(values: Array, label: str, row_of: Callable[[int], int]) 
         first = int(np.argmin(finite))
         bad = int(values.size - finite.sum())
         raise ValueError(
-            f"{label}: {bad} feature value(s) are NaN, infinite or too large for float32, the first ({values[first]}) "
-            f"in row {row_of(first)}; clean the features first"
+            f"{label}: {bad} feature value(s) are NaN, infinite or too large for float32, the first "
+            f"({values[first]}) in row {row_of(first)}; clean the features first"
         )
 
 
@@ -162,71 +152,3 @@ def _note_overlaps(masks: dict[str, Array], label: str, report: Report) -> None:
         shared = int((masks[a] & masks[b]).sum())
         if shared:
             report(f"{label}: {shared} node(s) are in both the {a} and the {b} mask")
-
-
-def _labels(
-    labels: Array, num_nodes: int, in_mask: Array, num_classes: int | None, label: str, report: Report
-) -> tuple[Array, int, bool]:
-    y = np.asarray(labels)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim not in (1, 2) or y.shape[0] != num_nodes:
-        raise ValueError(
-            f"{label}: the labels have shape {y.shape}; one row for each of the {num_nodes} nodes is needed"
-        )
-    if y.dtype.kind not in "fiub":
-        raise ValueError(f"{label}: the labels are of type {y.dtype}; numbers are needed")
-    if y.ndim == 2:
-        if num_classes is not None and y.shape[1] != num_classes:
-            raise ValueError(
-                f"{label}: the labels have {y.shape[1]} columns, but {num_classes} classes are stated"
-            )
-        return _multilabel(y, in_mask, label), int(y.shape[1]), True
-    return (*_classes(y, in_mask, num_classes, label, report), False)
-
-
-def _multilabel(y: Array, in_mask: Array, label: str) -> Array:
-    legal = np.isin(y, (0, 1))
-    unlabelled = np.isnan(y) if y.dtype.kind == "f" else np.zeros_like(legal)
-    wrong = ~(legal | unlabelled | (y == -1))
-    wrong |= ~legal & in_mask[:, None]
-    if wrong.any():
-        node, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"{label}: label {y[node, column]} of node {node}, column {column}, is not 0 or 1 "
-            f"(−1 and NaN are legal outside every mask only)"
-        )
-    return np.where(legal, y, 0).astype(np.float32)
-
-
-def _classes(
-    y: Array, in_mask: Array, num_classes: int | None, label: str, report: Report
-) -> tuple[Array, int]:
-    if y.dtype.kind == "f":
-        filled = np.where(np.isnan(y), -1, y)  # before the cast: NaN has no integer
-        if not (np.isfinite(filled).all() and (filled == np.floor(filled)).all()):
-            node = int(np.argmax(~np.isfinite(filled) | (filled != np.floor(filled))))
-            raise ValueError(
-                f"{label}: label {y[node]} of node {node} is not a whole number; classes are needed"
-            )
-        y = filled
-    classes = y.astype(np.int64)
-    top = int(classes.max())
-    # Without a stated count, more classes than nodes can only be a corrupted label.
-    limit = num_classes if num_classes is not None else max(len(classes), 2)
-    if int(classes.min()) < -1 or top >= limit:
-        node = int(np.argmax((classes < -1) | (classes >= limit)))
-        raise ValueError(
-            f"{label}: label {classes[node]} of node {node} is out of range; classes are 0 to {limit - 1}, −1 = unlabelled"
-        )
-    missing = (classes == -1) & in_mask
-    if missing.any():
-        raise ValueError(
-            f"{label}: node {int(np.argmax(missing))} is in a mask but has no label (−1 or NaN); "
-            f"take the {int(missing.sum())} unlabelled node(s) out of the masks"
-        )
-    count = num_classes if num_classes is not None else top + 1
-    empty = count - int(np.unique(classes[classes >= 0]).size)
-    if empty:
-        report(f"{label}: {empty} of {count} classes have no labelled node")
-    return classes, max(count, 2)

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from sylvie.data.checks import Array, Report, build_graph, log_notice
+from sylvie.data.arrays import Array, Report, log_notice
+from sylvie.data.checks import build_graph
 from sylvie.data.graph import GraphData
 
 
@@ -27,7 +28,8 @@ def from_dgl(
 ) -> GraphData:
     """GraphData of a homogeneous DGLGraph; each part is a tensor or the key of ``g.ndata`` that holds it.
 
-    Edges keep their direction. Raises ValueError in one line for a heterogeneous graph, a missing key or bad values.
+    Edges keep their direction. Raises ValueError in one line for a heterogeneous graph, a missing key or
+    bad values.
     """
     if len(getattr(g, "ntypes", ("_N",))) > 1 or len(getattr(g, "etypes", ("_E",))) > 1:
         raise ValueError(f"{name}: the graph has several node or edge types; use dgl.to_homogeneous first")
@@ -108,6 +110,6 @@ def _array(value: Any) -> Any:
     tensor = value.detach().cpu()
     if tensor.layout == torch.strided:
         return tensor.numpy().copy()
-    coo = tensor.to_sparse_coo().coalesce()
+    coo = tensor.to_sparse(layout=torch.sparse_coo).coalesce()
     row, column = coo.indices().numpy()
     return sp.csr_matrix((coo.values().numpy(), (row, column)), shape=tuple(coo.shape))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sylvie.data.checks import Report, build_graph
+from sylvie.data.arrays import Report
+from sylvie.data.checks import build_graph
 from sylvie.data.files import read_npz
 from sylvie.data.graph import GraphData
 
@@ -21,7 +22,8 @@ def read(folder: Path, name: str, report: Report) -> GraphData:
     num_nodes = len(data["feature"])
     if tuple(coo["shape"].tolist()) != (num_nodes, num_nodes):
         raise ValueError(
-            f"{folder / 'reddit_graph.npz'}: has shape {coo['shape'].tolist()}, but there are {num_nodes} feature rows"
+            f"{folder / 'reddit_graph.npz'}: has shape {coo['shape'].tolist()}, but there are {num_nodes} "
+            f"feature rows"
         )
     types = data["node_types"]
     return build_graph(

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 
 READ_ERRORS = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
 
 
 def read_npz(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Array]:
-    """The arrays ``names`` of an ``.npz`` and those of ``optional`` that it has; anything else in it is not read.
+    """The arrays ``names`` of an ``.npz`` and those of ``optional`` that it has; no other is read.
 
-    Raises ValueError when the file is missing, truncated, not an npz, holds pickled objects, or lacks a name.
+    Raises ValueError when the file is missing, truncated, not an npz, holds pickled objects, or lacks a
+    name.
     """
     require_file(path)
     found: dict[str, Array] = {}
@@ -39,7 +40,8 @@ def read_npz(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> 
         ) from error
     if missing:
         raise ValueError(
-            f"{path}: has no array {', '.join(map(repr, missing))}; it has {', '.join(sorted(present)) or 'none'}"
+            f"{path}: has no array {', '.join(map(repr, missing))}; "
+            f"it has {', '.join(sorted(present)) or 'none'}"
         )
     return found
 

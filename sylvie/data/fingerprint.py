@@ -11,12 +11,12 @@ from sylvie.data.graph import GraphData, SparseRows
 
 
 def fingerprint(graph: GraphData) -> str:
-    """First 16 hex digits of a SHA-256 over every array of the graph, with names, types and shapes; not over its name."""
+    """First 16 hex digits of a SHA-256 over every array with name, type and shape."""
     digest = hashlib.sha256(f"{graph.num_nodes}|{graph.num_classes}|{graph.multilabel}".encode())
     for name, tensor in _tensors(graph):
         array = np.ascontiguousarray(tensor.numpy())
         digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(memoryview(array.reshape(-1).view(np.uint8)))
+        digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()[:16]
 
 

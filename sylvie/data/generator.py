@@ -1,8 +1,9 @@
 """A graph made on the spot: power-law degrees, planted classes, and features that need the neighbourhood.
 
-Every node has a hidden class. Edges are drawn by a degree-corrected block model: both ends in proportion to a Pareto
-weight, the second end in the first one's class with probability ``homophily``. A node's own features are its class
-centre buried in noise, so one node says little about its class, while the mean over its neighbours says much.
+Every node has a hidden class. Edges are drawn by a degree-corrected block model: both ends in proportion to
+a Pareto weight, the second end in the first one's class with probability ``homophily``. A node's own
+features are its class centre buried in noise, so one node says little about its class, while the mean over
+its neighbours says much.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sylvie.data.checks import Array, Report, build_graph, log_notice
+from sylvie.data.arrays import Array, Report, log_notice
+from sylvie.data.checks import build_graph
 from sylvie.data.graph import GraphData
 
 _HOMOPHILY = 0.5
@@ -22,7 +24,7 @@ _SIGNAL = 0.14  # length of a class centre's component, against noise 1
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSettings:
-    """Size of a generated graph; ``degree`` is the mean number of in-edges, both directions of an edge counted."""
+    """Size of a generated graph; ``degree`` is the mean number of in-edges."""
 
     nodes: int = 8000
     degree: int = 20
@@ -38,7 +40,7 @@ class GeneratorSettings:
                 raise ValueError(f"generator: {field}={value} is too small; at least {low} is needed")
         if self.classes * 3 > self.nodes or self.degree >= self.nodes // 2:
             raise ValueError(
-                f"generator: nodes={self.nodes} are too few for classes={self.classes} and degree={self.degree}"
+                f"generator: nodes={self.nodes} is too small for classes={self.classes}, degree={self.degree}"
             )
 
     def __str__(self) -> str:
@@ -93,7 +95,7 @@ def generate(
 
 
 def _draw_edges(rng: np.random.Generator, settings: GeneratorSettings, classes: Array) -> tuple[Array, Array]:
-    """Both directions of about nodes·degree/2 distinct undirected edges, no self-loops, sorted by (source, destination)."""
+    """About nodes·degree/2 undirected edges without loops, both directions, sorted by both ends."""
     n, k = settings.nodes, settings.classes
     weight = 1 + rng.pareto(_PARETO_SHAPE, n)
     weight = np.minimum(weight, _LARGEST_WEIGHT_SHARE * weight.sum())

@@ -22,8 +22,9 @@ class SparseRows:
 class GraphData:
     """A whole graph with features, labels and masks.
 
-    Edges run ``src[i] -> dst[i]``; messages flow along them, so the in-neighbours of v are the sources of its edges.
-    ``labels`` is int64 [N] (−1 = unlabelled) or float32 [N, C] of zeros and ones when ``multilabel``.
+    Edges run ``src[i] -> dst[i]``; messages flow along them, so the in-neighbours of v are the sources of
+    its edges. ``labels`` is int64 [N] (−1 = unlabelled) or float32 [N, C] of zeros and ones when
+    ``multilabel``.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """GraphSAINT folders: Flickr, Reddit, Yelp, AmazonProducts.
 
-``adj_full.npz`` (a scipy CSR matrix), ``feats.npy`` [N, F], ``role.json`` {"tr", "va", "te": node ids}, ``class_map.json``
-{"id": class, or a list of zeros and ones}. ``adj_train.npz`` holds the edges among training nodes and is not needed.
-Features are standardised with mean and deviation of the training rows.
+``adj_full.npz`` (a scipy CSR matrix), ``feats.npy`` [N, F], ``role.json`` {"tr", "va", "te": node ids},
+``class_map.json`` {"id": class, or a list of zeros and ones}. ``adj_train.npz`` holds the edges among
+training nodes and is not needed. Features are standardised with mean and deviation of the training rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sylvie.data.checks import Array, Report, build_graph
+from sylvie.data.arrays import Array, Report
+from sylvie.data.checks import build_graph
 from sylvie.data.files import read_json, read_npy, read_npz
 from sylvie.data.graph import GraphData
 from sylvie.data.npz import checked_csr
@@ -25,13 +26,13 @@ def read(folder: Path, name: str, report: Report) -> GraphData:
     features = read_npy(folder / "feats.npy")
     if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise ValueError(
-            f"{folder / 'feats.npy'}: has shape {features.shape} of {features.dtype}; numbers [N, F] are needed"
+            f"{folder / 'feats.npy'}: has shape {features.shape} of {features.dtype}, not numbers [N, F]"
         )
     num_nodes = features.shape[0]
     adj = read_npz(folder / "adj_full.npz", ("indices", "indptr", "shape", "data"))
     if tuple(adj["shape"].tolist()) != (num_nodes, num_nodes):
         raise ValueError(
-            f"{folder / 'adj_full.npz'}: has shape {adj['shape'].tolist()}, but feats.npy has {num_nodes} rows"
+            f"{folder / 'adj_full.npz'}: has shape {adj['shape'].tolist()}; feats.npy has {num_nodes} rows"
         )
     checked_csr(
         adj["data"], adj["indices"], adj["indptr"], (num_nodes, num_nodes), str(folder / "adj_full.npz")
@@ -98,4 +99,5 @@ def _standardised(features: Array, train: Array) -> Array:
     ):  # non-finite features are refused, with their row, later
         mean, deviation = rows.mean(0), rows.std(0)
         deviation[deviation == 0] = 1.0
-        return ((features - mean) / deviation).astype(np.float32)
+        standardised: Array = ((features - mean) / deviation).astype(np.float32)
+        return standardised

@@ -1,9 +1,9 @@
 """The project's own file form: one ``.npz`` a graph, numbers only.
 
-``edge_index`` integer [2, E] (source, destination); ``y`` integer or float [N] (−1 or NaN = unlabelled) or zeros and
-ones [N, C]; features ``x`` [N, F] or CSR parts ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; ``train_mask``,
-``val_mask``, ``test_mask`` bool [N]; optional ``meta``, a JSON string whose ``name`` and ``classes`` are used. Other
-arrays are ignored.
+``edge_index`` integer [2, E] (source, destination); ``y`` integer or float [N] (−1 or NaN = unlabelled) or
+zeros and ones [N, C]; features ``x`` [N, F] or CSR parts ``x_data``, ``x_indices``, ``x_indptr``,
+``x_shape``; ``train_mask``, ``val_mask``, ``test_mask`` bool [N]; optional ``meta``, a JSON string whose
+``name`` and ``classes`` are used. Other arrays are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sylvie.data.checks import Array, Report, build_graph, log_notice
+from sylvie.data.arrays import Array, Report, log_notice
+from sylvie.data.checks import build_graph
 from sylvie.data.files import read_npz
 from sylvie.data.graph import GraphData
 
@@ -24,7 +25,7 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def read(path: Path, *, name: str | None = None, report: Report = log_notice) -> GraphData:
-    """Read one graph; raises ValueError in one line on anything missing, truncated, misshapen or out of range."""
+    """Read one graph; raises ValueError in one line on anything missing, truncated or out of range."""
     arrays = read_npz(path, ("edge_index", "y", *_MASKS), optional=("x", *_CSR, "meta"))
     edges = arrays["edge_index"]
     if edges.ndim != 2 or edges.shape[0] != 2:
@@ -81,7 +82,8 @@ def checked_csr(
     """A CSR matrix of parts read from a file; raises ValueError where they do not fit each other."""
     if data.ndim != 1 or indices.shape != data.shape or indptr.shape != (shape[0] + 1,):
         raise ValueError(
-            f"{label}: CSR parts do not fit: data {data.shape}, indices {indices.shape}, indptr {indptr.shape}, rows {shape[0]}"
+            f"{label}: CSR parts do not fit: data {data.shape}, indices {indices.shape}, "
+            f"indptr {indptr.shape}, rows {shape[0]}"
         )
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu" or data.dtype.kind not in "fiub":
         raise ValueError(

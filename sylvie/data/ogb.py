@@ -1,8 +1,9 @@
 """OGB's raw folders of ogbn-products, ogbn-arxiv and ogbn-papers100M, read without the ``ogb`` package.
 
 The small ones are gzipped csv: ``raw/edge.csv.gz``, ``raw/node-feat.csv.gz``, ``raw/node-label.csv.gz``,
-``raw/num-node-list.csv.gz``, ``raw/num-edge-list.csv.gz``. papers100M is ``raw/data.npz`` and ``raw/node-label.npz``, whose
-labels are float with NaN = unlabelled. Splits are ``split/<kind>/{train,valid,test}.csv.gz`` with one node id a line.
+``raw/num-node-list.csv.gz``, ``raw/num-edge-list.csv.gz``. papers100M is ``raw/data.npz`` and
+``raw/node-label.npz``, whose labels are float with NaN = unlabelled. Splits are
+``split/<kind>/{train,valid,test}.csv.gz`` with one node id a line.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sylvie.data.checks import Array, Report, build_graph
+from sylvie.data.arrays import Array, Report
+from sylvie.data.checks import build_graph
 from sylvie.data.files import read_csv_gz, read_npz, require_file
 from sylvie.data.graph import GraphData
 
@@ -36,7 +38,7 @@ def _short(name: str) -> str:
 
 
 def read(folder: Path, name: str, report: Report) -> GraphData:
-    """Read a csv folder; products stores one direction of each edge, so its inverse is added; arxiv stays directed."""
+    """Read a csv folder; products stores each edge once, so its inverse is added; arxiv stays directed."""
     edges = read_csv_gz(folder / "raw/edge.csv.gz", np.int64)
     features = read_csv_gz(folder / "raw/node-feat.csv.gz", np.float32)
     _check_counts(folder, len(features), len(edges))

@@ -1,8 +1,8 @@
 """Raw Planetoid files: cora, citeseer, pubmed as ``ind.NAME.{x,tx,allx,y,ty,ally,graph,test.index}``.
 
-``allx`` and ``ally`` hold every node but the test ones, whose rows (``tx``, ``ty``) follow in the order of ``test.index``.
-Training nodes are the rows of ``y`` (20 a class), the next 500 validate, ``test.index`` tests. citeseer lacks some ids: those
-nodes are isolated, have no features and no label, and are in no mask.
+``allx`` and ``ally`` hold every node but the test ones, whose rows (``tx``, ``ty``) follow in the order of
+``test.index``. Training nodes are the rows of ``y`` (20 a class), the next 500 validate, ``test.index``
+tests. citeseer lacks some ids: those nodes are isolated, have no features and no label, and are in no mask.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sylvie.data.checks import Array, Report, build_graph
+from sylvie.data.arrays import Array, Report
+from sylvie.data.checks import build_graph
 from sylvie.data.files import require_file
 from sylvie.data.graph import GraphData
 from sylvie.data.safe_unpickle import read_old_pickle
@@ -45,7 +46,7 @@ def read(folder: Path, name: str, report: Report) -> GraphData:
         or rows["tx"].shape[1] != rows["allx"].shape[1]
     ):
         raise ValueError(
-            f"{paths['allx']}: its {known} rows do not fit ally and test.index, which starts at {test_ids.min()}"
+            f"{paths['allx']}: its {known} rows do not fit ally, tx or test.index (from {test_ids.min()})"
         )
     spread = sp.csr_matrix(
         (np.ones(len(test_ids)), (test_ids - known, np.arange(len(test_ids)))),
@@ -101,7 +102,7 @@ def _test_ids(path: Path) -> Array:
 
 
 def _edges(path: Path) -> tuple[Array, Array]:
-    """Both directions of every listed edge, each once: the lists repeat some and lack the inverse of others."""
+    """Both directions of every listed edge, each once: the lists repeat some and lack some inverses."""
     graph: Any = read_old_pickle(path)
     if not isinstance(graph, dict) or not all(isinstance(ends, list) for ends in graph.values()):
         raise ValueError(f"{path}: needs a dictionary from node id to a list of node ids")

@@ -14,8 +14,8 @@ from sylvie.data.graph import GraphData, SparseRows
 def project_features(graph: GraphData, k: int, seed: int) -> GraphData:
     """Replace X [N, F] by X·R [N, k], R [F, k] Gaussian of variance 1/k drawn from ``seed``; float32.
 
-    Distances are kept on average (Johnson–Lindenstrauss). CSR features are multiplied as they are, never made dense.
-    Raises ValueError when k < 1.
+    Distances are kept on average (Johnson–Lindenstrauss). CSR features are multiplied as they are, never
+    made dense. Raises ValueError when k < 1.
     """
     if k < 1:
         raise ValueError(f"input projection to {k} columns is impossible; at least 1 is needed")

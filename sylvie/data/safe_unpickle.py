@@ -1,8 +1,9 @@
 """Reading the numbers out of old pickles without running anything they ask for.
 
-Planetoid's files are Python 2 pickles of numpy arrays, scipy CSR matrices and a dictionary of lists. A pickle is a
-program, so the general loader is never used: here every name it may ask for is replaced by a stand-in of this module,
-which only collects plain data, and any other name is refused. numpy and scipy are called afterwards, on checked parts.
+Planetoid's files are Python 2 pickles of numpy arrays, scipy CSR matrices and a dictionary of lists. A
+pickle is a program, so the general loader is never used: here every name it may ask for is replaced by a
+stand-in of this module, which only collects plain data, and any other name is refused. numpy and scipy are
+called afterwards, on checked parts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 from sylvie.data.files import one_line, require_file
 from sylvie.data.npz import checked_csr
 
@@ -136,7 +137,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_old_pickle(path: Path) -> Array | sp.csr_matrix | dict[Any, Any]:
-    """The array, CSR matrix or dictionary of a Planetoid file; raises ValueError in one line on anything else."""
+    """The array, CSR matrix or dictionary of a Planetoid file; raises ValueError in one line otherwise."""
     require_file(path)
     try:
         content = _Reader(io.BytesIO(path.read_bytes()), encoding="latin1").load()

@@ -1,7 +1,7 @@
 """From a name or path to the files that hold the graph, without reading them.
 
-A registered name is looked for as ``DATA_ROOT/NAME.npz`` first, then in the folders where the usual tools put the raw
-files. A path may name an ``.npz`` or a folder in one of the known layouts.
+A registered name is looked for as ``DATA_ROOT/NAME.npz`` first, then in the folders where the usual tools
+put the raw files. A path may name an ``.npz`` or a folder in one of the known layouts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sylvie.data import dgl_reddit, graphsaint, npz, ogb, planetoid
-from sylvie.data.checks import Report, log_notice
+from sylvie.data.arrays import Report, log_notice
 from sylvie.data.generator import generate, parse_settings
 from sylvie.data.graph import GraphData
 from sylvie.data.project import project_features
@@ -72,7 +72,7 @@ _REGISTERED = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """Where a graph comes from. ``read`` loads it; ``identity`` tells, without reading, whether it is still the same."""
+    """Where a graph comes from: ``read`` loads it, ``identity`` tells unread whether it is still the same."""
 
     name: str
     files: tuple[Path, ...]
@@ -114,7 +114,7 @@ def default_data_root() -> Path:
 
 
 def find_source(name_or_path: str, *, data_root: Path | None, seed: int) -> Source:
-    """Find the files of a dataset; raises ValueError in one line for an unknown name or files that are not there.
+    """Find the files of a dataset; raises ValueError in one line for an unknown name or absent files.
 
     ``seed`` matters to the generator alone, and there a ``seed=`` in the name rules.
     """
@@ -190,7 +190,7 @@ def _folder_source(folder: Path) -> Source:
         if source is not None:
             return source
     raise ValueError(
-        f"{folder}: holds no known layout; give an .npz file, or a GraphSAINT, OGB, Planetoid or DGL Reddit folder"
+        f"{folder}: holds no known layout; give an .npz, or a GraphSAINT, OGB, Planetoid or DGL Reddit folder"
     )
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 
 
 def read_assignment(path: Path, num_nodes: int, parts: int) -> Array:
     """The part of every node, int64 [N]; line i belongs to node i.
 
-    Raises ValueError in one line for a missing file, a line that is no integer, another number of lines than nodes, an id
-    outside 0 to parts − 1, or a part without nodes.
+    Raises ValueError in one line for a missing file, a line that is no integer, another number of lines
+    than nodes, an id outside 0 to parts − 1, or a part without nodes.
     """
     try:
         lines = path.read_text(encoding="ascii").split("\n")

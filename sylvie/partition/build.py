@@ -1,8 +1,8 @@
 """GraphData + assignment -> the Partition of every rank and the pool of boundary nodes.
 
 1. Order nodes by (part, global id): a rank's inner nodes are a stretch of that order.
-2. Take the distinct (receiving part, owner, node) triples of edges that cross parts: a part's halo, and, read the other
-   way, what each owner sends.
+2. Take the distinct (receiving part, owner, node) triples of edges that cross parts: a part's halo, and, read
+   the other way, what each owner sends.
 3. Part by part, take the in-edges of its inner nodes and number both ends locally.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 from sylvie.data.graph import GraphData, SparseRows
 from sylvie.partition.metis import check_parts
 from sylvie.partition.partition import BoundaryPool, Partition
@@ -26,7 +26,7 @@ _INT32_ROWS = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crossings:
-    """The distinct (receiver, owner, node) triples of edges between parts, sorted by all three; int64 [h] each."""
+    """The distinct (receiver, owner, node) of edges between parts, sorted by all three; int64 [h] each."""
 
     receiver: Array
     owner: Array
@@ -67,7 +67,7 @@ def find_crossings(graph: GraphData, assignment: Array) -> Crossings:
 
 
 def boundary_pool(graph: GraphData, crossings: Crossings) -> BoundaryPool:
-    """All nodes that some other part needs, each once, with global in-degree and number of receiving parts."""
+    """All nodes that some other part needs, each once, with global in-degree and number of receivers."""
     ids, receivers = np.unique(crossings.node, return_counts=True)
     return BoundaryPool(
         ids=torch.from_numpy(ids), in_degree=graph.in_degrees()[ids], receivers=torch.from_numpy(receivers)
@@ -79,9 +79,9 @@ def iter_partitions(
 ) -> Iterator[Partition]:
     """The partitions of ranks 0, 1, … one at a time, so that only one is in memory beside the graph.
 
-    assignment int64 [N], every part with at least one node; ``crossings`` of the same assignment. With one part the halo
-    is empty. Edges of a partition are sorted by (destination, global source id), so a node's neighbours are summed in the
-    same order whatever the assignment.
+    assignment int64 [N], every part with at least one node; ``crossings`` of the same assignment. With one
+    part the halo is empty. Edges of a partition are sorted by (destination, global source id), so a node's
+    neighbours are summed in the same order whatever the assignment.
     """
     check_parts(graph, parts)
     assert assignment.shape == (graph.num_nodes,)
@@ -144,7 +144,7 @@ def _partition(whole: _Whole, rank: int, parts: int, inner: Array) -> Partition:
 
 
 def _local_edges(whole: _Whole, rank: int, num_inner: int, halo: Array) -> tuple[Array, Array]:
-    """In-edges of the rank's inner nodes in local row numbers, int32, sorted by (destination, global source id)."""
+    """In-edges of the inner nodes in local rows, int32, sorted by (destination, global source id)."""
     src, dst = whole.graph.src.numpy(), whole.graph.dst.numpy()
     mine = whole.owner[dst] == rank
     src, dst = src[mine], dst[mine]

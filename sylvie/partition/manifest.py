@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_manifest(store: Path) -> Manifest:
-    """The manifest of a store; raises ValueError in one line when it is missing, broken or of another format."""
+    """The manifest of a store; raises ValueError in one line when missing, broken or of another format."""
     path = store / MANIFEST_NAME
     try:
         raw = path.read_bytes()
@@ -67,8 +67,8 @@ def read_manifest(store: Path) -> Manifest:
         version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).get("format")
         if version is not None and msgspec.json.decode(version) != FORMAT_VERSION:
             raise ValueError(
-                f"{store}: has partition format {msgspec.json.decode(version)}, this program reads {FORMAT_VERSION}; "
-                f"remove it and partition again"
+                f"{store}: has partition format {msgspec.json.decode(version)}, this program reads "
+                f"{FORMAT_VERSION}; remove it and partition again"
             )
         return msgspec.json.decode(raw, type=Manifest)
     except msgspec.DecodeError as error:  # ValidationError included

@@ -8,7 +8,7 @@ import numpy as np
 import pymetis
 import scipy.sparse as sp
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 from sylvie.data.graph import GraphData
 
 VOLUME_OBJECTIVE = 1  # METIS_OBJTYPE_VOL
@@ -17,8 +17,9 @@ VOLUME_OBJECTIVE = 1  # METIS_OBJTYPE_VOL
 def metis_assignment(graph: GraphData, parts: int, seed: int, report: Callable[[str], None]) -> Array:
     """A part id for every node, int64 [N], by METIS k-way on the symmetrised graph without self-loops.
 
-    The objective is communication volume, not edge cut; the same seed gives the same parts. Parts that METIS leaves
-    empty are repaired from the largest part, and said so to ``report``. Raises ValueError when parts < 1 or > nodes.
+    The objective is communication volume, not edge cut; the same seed gives the same parts. Parts that
+    METIS leaves empty are repaired from the largest part, and said so to ``report``. Raises ValueError when
+    parts < 1 or > nodes.
     """
     check_parts(graph, parts)
     if parts == 1:
@@ -55,7 +56,7 @@ def repair_empty_parts(assignment: Array, parts: int, report: Callable[[str], No
 
 
 def _symmetric_neighbours(graph: GraphData) -> tuple[Array, Array]:
-    """CSR of A + Aᵀ without its diagonal, each neighbour once, as 64-bit integers (METIS's own width here)."""
+    """CSR of A + Aᵀ without its diagonal, each neighbour once, in 64-bit integers (METIS's width here)."""
     src, dst = graph.src.numpy(), graph.dst.numpy()
     ends = (np.concatenate((src, dst)), np.concatenate((dst, src)))
     keep = ends[0] != ends[1]

@@ -1,7 +1,7 @@
 """Partition: what one rank owns of the graph, and whom it sends which rows.
 
-*Inner* nodes are owned by the rank; *halo* nodes are remote in-neighbours of inner nodes. Local row numbers count
-inner rows first, then halo rows. Both ends of a pair order the rows between them by global id.
+*Inner* nodes are owned by the rank; *halo* nodes are remote in-neighbours of inner nodes. Local row numbers
+count inner rows first, then halo rows. Both ends of a pair order the rows between them by global id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sylvie.data.graph import SparseRows
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partition:
-    """The part of one rank. n inner, h halo, e edges, s rows to send (a node counts once per receiving peer)."""
+    """The part of one rank: n inner, h halo, e edges, s rows to send (a node once per receiving peer)."""
 
     rank: int
     world_size: int

@@ -1,7 +1,7 @@
 """The offline stage: a graph becomes a store of partitions, or a store made earlier is found again.
 
-The cache holds ``<key>/`` for each store, key = hash of its Origin, and ``sources/<identity>.json``, which remembers the
-fingerprint of a graph by its files' names, sizes and times of change: a hit reads no graph.
+The cache holds ``<key>/`` for each store, key = hash of its Origin, and ``sources/<identity>.json``, which
+remembers the fingerprint of a graph by its files' names, sizes and times of change: a hit reads no graph.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPartition:
-    """Where the partitions are. ``seconds`` has "load" and "partition"; both 0.0 when found in the cache unread."""
+    """Where the partitions are; ``seconds`` has "load" and "partition", both 0.0 when nothing was done."""
 
     path: Path
     manifest: Manifest
@@ -63,9 +63,10 @@ def prepare(
 ) -> PreparedPartition:
     """Partition a graph into ``parts``, or find the same partition made before.
 
-    ``identity`` names the graph without reading it (``Source.identity()``); with it a cached partition costs no load.
-    ``out`` is an exact folder instead of the cache: an equal partition there is used again, another one is refused.
-    Raises ValueError in one line on bad input or a damaged store; nothing is left half-written.
+    ``identity`` names the graph without reading it (``Source.identity()``); with it a cached partition
+    costs no load. ``out`` is an exact folder instead of the cache: an equal partition there is used again,
+    another one is refused. Raises ValueError in one line on bad input or a damaged store; nothing is left
+    half-written.
     """
     if parts < 1:
         raise ValueError(f"{parts} parts are impossible; at least 1 is needed")
@@ -138,7 +139,7 @@ def _build(
 
 
 def _find(store: Path, origin: Origin, *, exact: bool) -> PreparedPartition | None:
-    """The store if it is there; refuses a damaged one, and in an exact folder anything that is not this partition."""
+    """The store if it is there; refuses a damaged one, and in an exact folder any other partition."""
     if not store.exists():
         return None
     if exact and not (store / MANIFEST_NAME).is_file():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sylvie.data.checks import Array
+from sylvie.data.arrays import Array
 from sylvie.data.graph import GraphData
 from sylvie.partition.build import Crossings
 from sylvie.partition.manifest import PartitionStatistics, RankStatistics

@@ -1,7 +1,7 @@
 """Partitions on disk: one safetensors file a rank, one for the boundary pool, one JSON manifest.
 
-A store appears whole or not at all: it is written to a temporary folder beside its place and renamed. A rank reads its
-own file and the pool.
+A store appears whole or not at all: it is written to a temporary folder beside its place and renamed. A
+rank reads its own file and the pool.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def rank_file(rank: int) -> str:
 def writing_store(store: Path) -> Iterator[Path]:
     """A temporary folder that becomes ``store`` when the block ends well, and vanishes when it does not.
 
-    When another process has put the same store there meanwhile, theirs is kept. Raises ValueError in one line when the
-    place cannot be written.
+    When another process has put the same store there meanwhile, theirs is kept. Raises ValueError in one
+    line when the place cannot be written.
     """
     try:
         store.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,8 @@ def check_sizes(store: Path, manifest: Manifest) -> None:
 def load_partition(store: Path, rank: int, world_size: int) -> Partition:
     """The partition of one rank; reads the manifest and this rank's file only.
 
-    Raises ValueError in one line when the store was made for another number of ranks or a file is missing or corrupt.
+    Raises ValueError in one line when the store was made for another number of ranks or a file is missing
+    or corrupt.
     """
     manifest = read_manifest(store)
     if manifest.origin.parts != world_size:
@@ -124,11 +125,9 @@ def load_partition(store: Path, rank: int, world_size: int) -> Partition:
         scalars: dict[str, Any] = json.loads(metadata["partition"])
         for name in ("recv_splits", "send_splits"):
             scalars[name] = tuple(scalars[name])
-        part = Partition(
-            **{name: scalars[name] for name in _SCALARS},
-            **{name: tensors[name] for name in _TENSORS},
-            features=_features(tensors),
-        )
+        values: dict[str, Any] = {name: scalars[name] for name in _SCALARS}
+        values |= {name: tensors[name] for name in _TENSORS}
+        part = Partition(**values, features=_features(tensors))
     except (KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"{store / rank_file(rank)}: is not a partition file ({error!r}); partition again"

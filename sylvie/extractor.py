@@ -95,7 +95,7 @@ def resolve_thresholds(given: str | Sequence[float]) -> tuple[float, float, floa
             values = [float(text) for text in given.split(",")]
         except ValueError:
             raise ValueError(
-                f"mask thresholds {given!r} are unknown; use {', '.join(NAMED_THRESHOLDS)} or three numbers a,b,c"
+                f"mask thresholds {given!r} are unknown; use {', '.join(NAMED_THRESHOLDS)} or numbers a,b,c"
             ) from None
     else:
         values = [float(value) for value in given]

@@ -27,7 +27,8 @@ def metis_assignment(graph: GraphData, parts: int, seed: int, report: Callable[[
     starts, neighbours = _symmetric_neighbours(graph)
     options = pymetis.Options(objtype=VOLUME_OBJECTIVE, seed=seed)
     # Recursive bisection, the default up to 8 parts, knows edge cut only.
-    result = pymetis.part_graph(parts, xadj=starts, adjncy=neighbours, options=options, recursive=False)
+    adjacency = pymetis.CSRAdjacency(starts, neighbours)
+    result = pymetis.part_graph(parts, adjacency=adjacency, options=options, recursive=False)
     return repair_empty_parts(np.asarray(result[1], dtype=np.int64), parts, report)
 
 

@@ -70,6 +70,8 @@ def prepare(
     """
     if parts < 1:
         raise ValueError(f"{parts} parts are impossible; at least 1 is needed")
+    if seed < 0:
+        raise ValueError(f"seed {seed} is negative; take 0 or more")
     cache = cache_dir if cache_dir is not None else default_cache_dir()
     method = "metis-volume" if assignment_file is None else f"assignment:{_file_hash(assignment_file)}"
 
@@ -102,7 +104,9 @@ def prepare(
     found = _find(store, origin, exact=out is not None)
     if found is None:
         _build(graph, origin, store, assignment_file, report)
-        manifest = read_manifest(store)
+        built = _find(store, origin, exact=out is not None)
+        assert built is not None
+        manifest = built.manifest
         report(f"partition: {parts} parts in {time.perf_counter() - loaded:.1f} s, kept in {store}")
     else:
         manifest = found.manifest

@@ -65,10 +65,33 @@ class RunBreakdown:
 PARTS = tuple(field.name for field in fields(Breakdown))
 
 
-def break_down(run: Run, epochs: Sequence[int]) -> RunBreakdown:
-    """The breakdown over ``epochs``, which every rank must have recorded; the run must be traced."""
-    assert epochs and run.ranks
-    per_rank = {trace.rank: rank_breakdown(run, trace, epochs) for trace in run.ranks}
+@dataclass(frozen=True)
+class RankParts:
+    """A rank's epochs and, for every part of ``Breakdown``, its length in each of them in ns, shape (E,)."""
+
+    rank: int
+    extent: Extents
+    parts: dict[str, npt.NDArray[np.int64]]
+
+    def mean_s(self, epochs: Sequence[int]) -> Breakdown:
+        """Mean seconds per epoch over ``epochs``."""
+        chosen = np.isin(self.extent.epoch, epochs)
+        return Breakdown(**{name: float(self.parts[name][chosen].mean()) / 1e9 for name in PARTS})
+
+
+def rank_parts(run: Run) -> tuple[RankParts, ...]:
+    """Every rank's parts, the one pass over the messages of a traced run."""
+    result = []
+    for trace in run.ranks:
+        extent = extents(run, trace)
+        result.append(RankParts(trace.rank, extent, epoch_parts_ns(run, trace, extent)))
+    return tuple(result)
+
+
+def break_down(ranks: Sequence[RankParts], epochs: Sequence[int]) -> RunBreakdown:
+    """The breakdown over ``epochs`` (not empty), which every rank must have recorded."""
+    assert epochs and ranks
+    per_rank = {rank.rank: rank.mean_s(epochs) for rank in ranks}
     mean = Breakdown(
         **{part: float(np.mean([getattr(b, part) for b in per_rank.values()])) for part in PARTS}
     )
@@ -79,14 +102,6 @@ def break_down(run: Run, epochs: Sequence[int]) -> RunBreakdown:
 
 def _busy(breakdown: Breakdown) -> float:
     return breakdown.compute + breakdown.encode + breakdown.decode
-
-
-def rank_breakdown(run: Run, trace: RankTrace, epochs: Sequence[int]) -> Breakdown:
-    """One rank's mean seconds per epoch over ``epochs``."""
-    extent = extents(run, trace)
-    chosen = np.isin(extent.epoch, epochs)
-    parts = epoch_parts_ns(run, trace, extent)
-    return Breakdown(**{name: float(parts[name][chosen].mean()) / 1e9 for name in PARTS})
 
 
 def epoch_parts_ns(run: Run, trace: RankTrace, extent: Extents) -> dict[str, npt.NDArray[np.int64]]:

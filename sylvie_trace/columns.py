@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -106,3 +107,24 @@ class TableBuilder:
         if name not in _SMALL and None in values:
             return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
         return np.array(values, dtype=self._dtype[name])
+
+
+def group_codes(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """One integer a row, equal for rows equal in all ``columns`` (each of shape (n,)), ordered as they are.
+
+    Sorting these is many times faster than sorting structured rows.
+    """
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    if not codes.size:
+        return codes
+    span = 1
+    for column in columns:
+        values = column.astype(np.int64) - int(column.min())
+        size = int(values.max()) + 1
+        if span * size >= 1 << 62:  # make both dense: at most n values each
+            codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
+            values = np.unique(values, return_inverse=True)[1].reshape(-1)
+            span, size = int(codes.max()) + 1, int(values.max()) + 1
+        codes = codes * size + values
+        span *= size
+    return codes

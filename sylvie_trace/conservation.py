@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sylvie_trace.columns import DIRECTIONS, MISSING, PURPOSES, Table
+from sylvie_trace.columns import DIRECTIONS, MISSING, PURPOSES, Table, group_codes
 from sylvie_trace.epochs import common_epochs
 from sylvie_trace.reader import RankTrace, Run
 
@@ -24,18 +24,21 @@ def conservation(run: Run) -> Iterator[str]:
     if not run.complete:  # a killed rank misses records of its last epochs
         finished = common_epochs(run)[:-1]
         sent, received = (t[np.isin(t["epoch"], finished)] for t in (sent, received))
-    sent, received = _summed(sent), _summed(received)
     both = np.concatenate((sent, received))
-    keys, place = np.unique(both[list(_KEY)], return_inverse=True)
+    codes, first, place = np.unique(
+        group_codes([both[name] for name in _KEY]), return_index=True, return_inverse=True
+    )
     place = place.reshape(-1)
     for booked in BOOKED:
-        balance = np.zeros((2, len(keys)), dtype=np.int64)
-        balance[0, place[: len(sent)]] = sent[booked]
-        balance[1, place[len(sent) :]] = received[booked]
+        # Repeated exchanges of one key (evaluations outside epochs) are added up.
+        balance = np.zeros((2, len(codes)), dtype=np.int64)
+        np.add.at(balance[0], place[: len(sent)], sent[booked])
+        np.add.at(balance[1], place[len(sent) :], received[booked])
         for index in np.nonzero(balance[0] != balance[1])[0][:10].tolist():
+            key, (said, got) = both[first[index]], balance[:, index]
             yield (
-                f"{exchange_name(keys[index])}: rank {keys[index]['src']} sent {balance[0, index]} {booked} to "
-                f"rank {keys[index]['dst']}, which received {balance[1, index]}"
+                f"{exchange_name(key)}: rank {key['src']} sent {said} {booked} to rank {key['dst']}, "
+                f"which received {got}"
             )
 
 
@@ -54,17 +57,6 @@ def _ledger(trace: RankTrace, *, received: bool) -> Table:
     for name in BOOKED:
         ledger[name] = messages[f"recv_{name}" if received else name]
     return ledger
-
-
-def _summed(ledger: Table) -> Table:
-    """One entry per key: repeated exchanges of one key (evaluations outside epochs) are added up."""
-    keys, place = np.unique(ledger[list(_KEY)], return_inverse=True)
-    summed: Table = np.zeros(len(keys), dtype=ledger.dtype)
-    for name in _KEY:
-        summed[name] = keys[name]
-    for name in BOOKED:
-        np.add.at(summed[name], place.reshape(-1), ledger[name])
-    return summed
 
 
 def exchange_name(row: np.void) -> str:

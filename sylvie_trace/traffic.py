@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sylvie_trace.columns import DIRECTIONS, MISSING, PURPOSES, Table
+from sylvie_trace.columns import DIRECTIONS, MISSING, PURPOSES, Table, group_codes
 from sylvie_trace.reader import Run
 from sylvie_trace.schema import TRAIN
 from sylvie_trace.timeline import intervals, total
@@ -115,7 +115,13 @@ def _fp32_bytes(messages: Table) -> int:
 def _by_layer(run: Run, epochs: Sequence[int]) -> tuple[LayerTraffic, ...]:
     tables = [_training(trace.messages, epochs) for trace in run.ranks]
     exchanges = sorted(
-        {key for table in tables for key in np.unique(table[["layer", "step", "direction"]]).tolist()}
+        {
+            (layer, step, direction)
+            for table in tables
+            for layer, step, direction in table[_first_of_each(table)][
+                ["layer", "step", "direction"]
+            ].tolist()
+        }
     )
     names = {code: name for name, code in DIRECTIONS.items()}
     result = []
@@ -145,6 +151,12 @@ def _by_layer(run: Run, epochs: Sequence[int]) -> tuple[LayerTraffic, ...]:
             )
         )
     return tuple(result)
+
+
+def _first_of_each(messages: Table) -> npt.NDArray[np.int64]:
+    """Index of one message of every exchange that occurs."""
+    codes = group_codes([messages[name] for name in ("layer", "step", "direction")])
+    return np.unique(codes, return_index=True)[1]
 
 
 def _length(messages: Table, name: str) -> int:

@@ -1,0 +1,154 @@
+"""``sylvie-report``: reads a run, prints, writes; the analyses are elsewhere.
+
+    sylvie-report RUN             summary on the terminal, report.json in the run directory
+    sylvie-report validate RUN    schema, conservation, ages, causality: exit 0, or 1 with the first violation
+    sylvie-report replay RUN      the controllers replayed from the log
+
+Each takes ``--json``. Exit codes: 0 done, 2 bad arguments or input with one line, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from sylvie_trace.audit import validate
+from sylvie_trace.decision import RULES
+from sylvie_trace.reader import TraceError, read_run
+from sylvie_trace.replay import Replay, first_mismatch, replay
+from sylvie_trace.report import build, json_, terminal
+from sylvie_trace.run_dir import RunDir
+
+PROGRAM = "sylvie-report"
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(arguments)
+    except ValueError as error:
+        print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], int]] = {"validate": _validate, "replay": _replay}
+    words = [word for word in arguments if not word.startswith("-")]
+    if words and words[0] in commands:
+        arguments.remove(words[0])
+        return commands[words[0]](arguments)
+    if words and not Path(words[0]).exists():
+        near = get_close_matches(words[0], commands, n=1)
+        hint = f", did you mean {near[0]}?" if near else f": commands are {', '.join(commands)}"
+        raise ValueError(f"{words[0]!r} is neither a run directory nor a command{hint}")
+    return _report(arguments)
+
+
+def _parser(command: str, description: str) -> _Parser:
+    parser = _Parser(prog=f"{PROGRAM}{command}", description=description)
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+    return parser
+
+
+def _print_json(document: object) -> None:
+    sys.stdout.write(json_.dumps(document).decode())
+
+
+def _report(arguments: list[str]) -> int:
+    parser = _parser("", "Summarise a run and write report.json into its directory.")
+    parser.epilog = "Commands: validate RUN, replay RUN; each has its own --help."
+    options = parser.parse_args(arguments)
+    report = build(read_run(options.run))
+    json_.write(report, RunDir(options.run).report_json)
+    if options.json:
+        _print_json(report)
+    else:
+        terminal.render(report, Console())
+    return 0
+
+
+def _validate(arguments: list[str]) -> int:
+    options = _parser(
+        " validate", "Check a run's records: exit 0, or 1 with the first violation."
+    ).parse_args(arguments)
+    try:
+        run = read_run(options.run)
+    except TraceError as error:
+        if not RunDir(options.run).trace.is_dir():
+            raise
+        violation: str | None = str(error)
+        ranks = records = 0
+    else:
+        violation = next(validate(run), None)
+        ranks, records = len(run.ranks), sum(trace.records for trace in run.ranks)
+    if options.json:
+        _print_json({"valid": violation is None, "violation": violation, "ranks": ranks, "records": records})
+    else:
+        print(violation if violation is not None else f"valid: {ranks} ranks, {records} records")
+    return 0 if violation is None else 1
+
+
+def _replay(arguments: list[str]) -> int:
+    parser = _parser(" replay", "Replay the controllers from a run's log, as they were or changed.")
+    parser.add_argument("--rule", choices=RULES, help="another rule")
+    parser.add_argument("--delta", type=int, help="another δ, epochs")
+    parser.add_argument("--lambda", dest="smoothing", type=float, help="another λ")
+    parser.add_argument("--constant-clock", action="store_true", help="every epoch takes as long as another")
+    options = parser.parse_args(arguments)
+    run = read_run(options.run)
+    result = replay(
+        run,
+        rule=options.rule,
+        delta=options.delta,
+        smoothing=options.smoothing,
+        constant_clock=options.constant_clock,
+    )
+    mismatch = first_mismatch(run)
+    constant = replay(run, constant_clock=True)
+    if options.json:
+        _print_json(
+            {
+                "config": result.config,
+                "decided": result.decided,
+                "differ": result.differ,
+                "differs_share": result.differs_share,
+                "first_difference": result.first_difference,
+                "constant_clock_differs": constant.differs_share,
+                "log_follows_rule": mismatch is None,
+                "mismatch": mismatch,
+                "verdicts": result.verdicts,
+            }
+        )
+    else:
+        print(_describe(result))
+        print(
+            "the log follows its rule"
+            if mismatch is None
+            else f"the log does not follow its rule: {mismatch}"
+        )
+        print(f"with a constant clock {terminal.percent(constant.differs_share)} of the decisions differ")
+    return 0
+
+
+def _describe(result: Replay) -> str:
+    config = result.config
+    return (
+        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}, clock {config.clock}: "
+        f"{result.differ} of {result.decided} decisions differ from the log"
+        + (f", first in epoch {result.first_difference}" if result.first_difference is not None else "")
+    )

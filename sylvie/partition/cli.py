@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from sylvie.data import find_source, registered_names
 from sylvie.partition.manifest import Manifest
@@ -47,13 +48,16 @@ def _run(options: argparse.Namespace) -> PreparedPartition:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    source = find_source(options.dataset, data_root=options.data_root, seed=options.seed)
+    seed = options.seed if options.seed is not None else 0
+    source = find_source(options.dataset, data_root=options.data_root, seed=seed)
     if options.input_projection is not None:
-        source = source.projected(options.input_projection, options.seed)
+        source = source.projected(options.input_projection, seed)
+    elif options.seed is not None and options.partition is not None and source.files:
+        raise ValueError("--seed does nothing with --partition FILE and no --input-projection; leave it out")
     return prepare(
         lambda: source.load(say),
         parts=options.parts,
-        seed=options.seed,
+        seed=seed,
         assignment_file=options.partition,
         cache_dir=options.cache_dir,
         identity=source.identity(),
@@ -62,24 +66,35 @@ def _run(options: argparse.Namespace) -> PreparedPartition:
     )
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage text in front."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _OneLineParser(
         prog="sylvie-partition",
         description="Cut a graph into one partition a rank, and keep it for training runs.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("dataset", help=f"{', '.join(registered_names())}, an .npz file or a dataset folder")
-    parser.add_argument("--parts", type=int, default=2, help="number of parts")
+    parser.add_argument("--parts", type=int, default=2, help="number of parts (2)")
     parser.add_argument(
-        "--data-root", type=Path, help="folder of the datasets; else $SYLVIE_DATA or ~/.cache/sylvie/data"
+        "--data-root", type=Path, help="folder of the datasets ($SYLVIE_DATA or ~/.cache/sylvie/data)"
     )
     parser.add_argument(
-        "--partition", type=Path, metavar="FILE", help="a ready assignment, one part id a line"
+        "--partition", type=Path, metavar="FILE", help="a ready assignment, one id a line (METIS)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of METIS, the generator and the projection")
-    parser.add_argument("--input-projection", type=int, metavar="K", help="project the features to K columns")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write; else one in the cache")
-    parser.add_argument("--cache-dir", type=Path, default=default_cache_dir(), help="folder of the cache")
+    parser.add_argument("--seed", type=int, help="seed of METIS, generator and projection (0)")
+    parser.add_argument(
+        "--input-projection", type=int, metavar="K", help="project the features to K columns (off)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (one in the cache)")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_dir(), help="folder of the cache (%(default)s)"
+    )
     return parser
 
 

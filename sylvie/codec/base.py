@@ -10,12 +10,21 @@ from sylvie.codec.layout import BodyLayout, NoiseKey
 
 
 class NonFiniteRowError(ValueError):
-    """A row, or its range, is not finite and cannot be quantized; ``row`` is its place in plan order."""
+    """A row, or its range, is not finite and cannot be quantized.
 
-    def __init__(self, row: int, node_id: int) -> None:
-        super().__init__(f"row {row} (global node {node_id}) is not finite or its range overflows float32")
+    ``row`` is its place in plan order, ``node_id`` its global node. ``key`` is the message's: the CUDA codec, which never
+    waits for the device, may raise while a later message is being encoded.
+    """
+
+    def __init__(self, row: int, node_id: int, key: NoiseKey) -> None:
+        direction = ("forward", "backward")[key.direction]
+        super().__init__(
+            f"epoch {key.epoch}, layer {key.layer}, step {key.step}, {direction}: row {row} (global node {node_id}) "
+            "is not finite or its range overflows float32"
+        )
         self.row = row
         self.node_id = node_id
+        self.key = key
 
 
 class Codec(Protocol):

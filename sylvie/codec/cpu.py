@@ -36,7 +36,9 @@ def _compile(function: Callable[..., Any], signature: str) -> Callable[..., Any]
     try:
         function.__qualname__ = f"{function.__name__}_{_revision():08x}"  # names the cache file
         compiled = numba.njit(signature, nogil=True, cache=True)(function)
-    except (RuntimeError, OSError):  # no cache locator, no source file, a full or read-only disk
+    except (
+        Exception
+    ):  # no place to cache in, a full disk, a damaged file in the cache: a real error comes again below
         compiled = numba.njit(signature, nogil=True)(function)
     return compiled
 
@@ -79,9 +81,11 @@ class CpuCodec:
         )
         if status <= cpu_kernels.INDEX_ERROR:
             row = cpu_kernels.INDEX_ERROR - status
-            raise ValueError(f"index[{row}] = {int(index[row])} is outside the {source.shape[0]} rows of source")
+            raise ValueError(
+                f"index[{row}] = {int(index[row])} is outside the {source.shape[0]} rows of source"
+            )
         if status != cpu_kernels.DONE:
-            raise NonFiniteRowError(status, int(layout.node_ids[status]))
+            raise NonFiniteRowError(status, int(layout.node_ids[status]), key)
 
     def decode(self, body: Tensor, layout: BodyLayout, out: Tensor) -> None:
         """See Codec.decode. Raises ValueError on bad arguments."""

@@ -227,7 +227,16 @@ def _load_grid(mins: Any, scales: Any, row: Any, bf16: Any) -> Any:
 
 
 def encode_rows(
-    source: Any, dim: Any, index: Any, node_ids: Any, bits: Any, row_offset: Any, k1: Any, k2: Any, bf16: Any, out: Any
+    source: Any,
+    dim: Any,
+    index: Any,
+    node_ids: Any,
+    bits: Any,
+    row_offset: Any,
+    k1: Any,
+    k2: Any,
+    bf16: Any,
+    out: Any,
 ) -> int:
     """Encode every row of flat float32 ``source``; k1, k2 are the message's keys.
 

@@ -51,7 +51,9 @@ def row_grid(rows: Tensor, levels: Tensor, metadata: str) -> tuple[Tensor, Tenso
     scale = (high - low) / levels
     if metadata == "bf16":
         scale = bf16_up(scale)
-    finite = torch.isfinite(rows).all(dim=1) & torch.isfinite(high - low) & torch.isfinite(scale * levels + low)
+    finite = (
+        torch.isfinite(rows).all(dim=1) & torch.isfinite(high - low) & torch.isfinite(scale * levels + low)
+    )
     return low, scale, finite
 
 
@@ -116,7 +118,7 @@ class ReferenceCodec:
         low, scale, finite = row_grid(rows, levels, layout.metadata)
         if not bool(finite.all()):
             bad = int(torch.nonzero(~finite)[0])
-            raise NonFiniteRowError(bad, int(layout.node_ids[bad]))
+            raise NonFiniteRowError(bad, int(layout.node_ids[bad]), key)
         codes = quantize(rows, low, scale, levels, uniforms(key, layout.node_ids, layout.dim))
         half = layout.meta_bytes // 2
         _write_metadata(low, layout.metadata, out[:half])

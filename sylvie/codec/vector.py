@@ -154,7 +154,9 @@ def row_range(typingctx: Any, row: Any, dim: Any) -> Any:
         base, dim = args
         step = ir.Constant(dim.type, RANGE_LANES)
         last = builder.sub(dim, step)
-        first = _load_lanes(builder, base, last, RANGE_LANES)  # the last block, which may overlap the one before
+        first = _load_lanes(
+            builder, base, last, RANGE_LANES
+        )  # the last block, which may overlap the one before
         combines = (_smaller, _larger, _add)
         totals = [cgutils.alloca_once_value(builder, first) for _ in combines]
         with cgutils.for_range_slice(builder, ir.Constant(dim.type, 0), last, step) as (column, _):

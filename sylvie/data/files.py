@@ -26,7 +26,7 @@ def read_npz(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> 
     require_file(path)
     found: dict[str, Array] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if not hasattr(archive, "files"):
                 raise ValueError("it is a single array, not an .npz archive")
             present = set(archive.files)
@@ -50,7 +50,8 @@ def read_npy(path: Path) -> Array:
     """The array of an ``.npy`` file; raises ValueError when it is missing, truncated or pickled."""
     require_file(path)
     try:
-        array = np.load(path, allow_pickle=False)
+        with open(path, "rb") as stream:
+            array = np.load(stream, allow_pickle=False)
     except READ_ERRORS as error:
         raise ValueError(
             f"{path}: cannot be read as .npy ({one_line(error)}); fetch or write it again"

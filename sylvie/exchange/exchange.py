@@ -39,6 +39,7 @@ from sylvie.exchange.plan import ExchangePlan, Route
 from sylvie.exchange.transport import Transport
 from sylvie.exchange.wire import Wire, build_wire
 from sylvie.exchange.worker import Worker
+from sylvie_trace.nvtx import Ranges, site_name
 from sylvie_trace.schema import ASYNC, BACKGROUND, FORWARD, MAIN, SYNC, TRAIN
 
 Clock = Callable[[], int]
@@ -76,12 +77,14 @@ class HaloExchange:
         seed: int,
         clock: Clock,
         ledger: Ledger,
+        ranges: Ranges,
         purpose: str = TRAIN,
     ) -> None:
         self.plan, self.rounds = plan, tuple(rounds)
         self._transport, self._worker, self._codec = transport, worker, codec
         self._metadata, self._seed, self._clock = metadata, seed, clock
-        self._ledger, self._purpose = ledger, purpose
+        self._ledger, self._ranges, self._purpose = ledger, ranges, purpose
+        self._names: dict[tuple[int, int, str, str], str] = {}
         self._setting = Setting(epoch=0, mode=SYNC, base=32)
         self._wires: dict[tuple[str, int, int, int, torch.dtype], Wire] = {}
         self._pool = BytePool()
@@ -177,6 +180,13 @@ class HaloExchange:
     def _route(self, site: Site) -> Route:
         return self.plan.forward if site.direction == FORWARD else self.plan.backward
 
+    def _name(self, site: Site, action: str) -> str:
+        key = (site.layer, site.step, site.direction, action)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = site_name(*key)
+        return name
+
     def _header(self, flight: Flight) -> MessageHeader:
         return MessageHeader(
             wire_format=WIRE_FORMAT,
@@ -192,7 +202,9 @@ class HaloExchange:
 
     def _encode(self, flight: Flight, thread: str) -> None:
         assert flight.source is not None
-        started, wire, site = self._clock(), flight.wire, flight.site
+        wire, site = flight.wire, flight.site
+        self._ranges.push(self._name(site, "encode"), sum(wire.send_splits))
+        started = self._clock()
         buffer = self._pool.lend(sum(wire.send_splits))
         key = NoiseKey(
             seed=self._seed,
@@ -223,12 +235,14 @@ class HaloExchange:
             buffer[shape.offset : shape.offset + HEADER_BYTES] = header
         flight.send, flight.source = buffer, None
         flight.times.encode, flight.times.encode_thread = (started, self._clock()), thread
+        self._ranges.pop()
 
     def _transfer(self, flight: Flight) -> None:
         assert flight.send is not None
         wire = flight.wire
         recv = self._pool.lend(sum(wire.recv_splits))
         view = memoryview(flight.send.numpy())
+        self._ranges.push(self._name(flight.site, "wire"), flight.send.numel())
         started = self._clock()
         for shape in wire.out:
             stamp(view, shape.offset, started)
@@ -239,6 +253,7 @@ class HaloExchange:
                 f"the exchange broke off: {error}", rank=self.plan.rank, site=flight.site, epoch=flight.epoch
             ) from error
         flight.times.wire = (started, self._clock())
+        self._ranges.pop()
         self._pool.give_back(flight.send)
         flight.send, flight.recv = None, recv
         self._check_headers(flight)
@@ -261,11 +276,13 @@ class HaloExchange:
 
     def _decode(self, flight: Flight, thread: str) -> None:
         assert flight.recv is not None
+        self._ranges.push(self._name(flight.site, "decode"), flight.recv.numel())
         started = self._clock()
         flight.wire.unpack(flight.recv, self._codec, flight.rows, flight.scratch)
         self._pool.give_back(flight.recv)
         flight.recv, flight.scratch, flight.decoded = None, None, True
         flight.times.decode, flight.times.decode_thread = (started, self._clock()), thread
+        self._ranges.pop()
 
     def _run_in_background(self, flight: Flight) -> None:
         self._encode(flight, BACKGROUND)
@@ -277,9 +294,11 @@ class HaloExchange:
         if flight.ticket.done:
             self._worker.check()
             return
+        self._ranges.push(self._name(flight.site, "wait"), sum(flight.wire.recv_splits))
         started = self._clock()
         self._worker.wait(flight.ticket)
         flight.times.wait, flight.times.wait_epoch = (started, self._clock()), self._setting.epoch
+        self._ranges.pop()
 
     def _check_age(self, flight: Flight, due: int) -> None:
         for peer, header in flight.headers.items():

@@ -36,10 +36,17 @@ class Ledger:
         self.sent_bytes = 0
         self.unused_bytes = 0
         self._epochs: dict[int, EpochTotals] = {}
+        self._pending: list[Message | Reuse] = []
 
     def epoch(self, epoch: int) -> EpochTotals:
         """The totals of an epoch (of one that sent nothing: zeros)."""
         return self._epochs.pop(epoch, EpochTotals())
+
+    def flush(self) -> None:
+        """Write the records that came up since the last call; between epochs, so that writing disturbs none."""
+        for record in self._pending:
+            self._recorder.record(record)
+        self._pending.clear()
 
     def posted(self, flight: Flight) -> None:
         """Count what a flight sends."""
@@ -58,7 +65,7 @@ class Ledger:
             self._write(flight, epoch)
         elif self._recorder.trace:
             for peer, header in flight.headers.items():
-                self._recorder.record(_reuse(flight, peer, header.epoch, epoch))
+                self._pending.append(_reuse(flight, peer, header.epoch, epoch))
 
     def unused(self, flight: Flight) -> None:
         """Record a flight whose rows nobody used."""
@@ -71,7 +78,7 @@ class Ledger:
         out = {shape.peer: shape for shape in flight.wire.out}
         incoming = {shape.peer: shape for shape in flight.wire.incoming}
         for peer in sorted(out.keys() | incoming.keys()):
-            self._recorder.record(
+            self._pending.append(
                 _message(self._purpose, flight, peer, out.get(peer), incoming.get(peer), consumed)
             )
 

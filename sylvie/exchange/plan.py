@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sylvie.exchange.transport import Transport
 from sylvie.partition.partition import Partition
 
 
@@ -90,3 +91,29 @@ def route_digest(ids: Tensor, levels: Tensor) -> int:
     """A 48-bit digest of the rows of one message, for the check that both ends mean the same rows."""
     raw = ids.contiguous().numpy().tobytes() + levels.contiguous().numpy().tobytes()
     return int.from_bytes(hashlib.sha256(raw).digest()[:6], "little")
+
+
+def check_plans(plan: ExchangePlan, transport: Transport) -> None:
+    """Before the first exchange: what every rank will send is what its peer expects, row for row.
+
+    A split matrix that is no transpose would abort or hang inside the collective. Raises ValueError that names both ranks.
+    """
+    world, route = plan.world_size, plan.forward
+    mine = torch.zeros(1 + 4 * world, dtype=torch.int64)
+    mine[0] = plan.plan_id >> 1  # 63 bits fit
+    for peer in range(world):
+        out = (route.out_ids[peer].shape[0], route_digest(route.out_ids[peer], route.out_levels[peer]))
+        due = (route.in_ids[peer].shape[0], route_digest(route.in_ids[peer], route.in_levels[peer]))
+        mine[1 + 4 * peer : 5 + 4 * peer] = torch.tensor([*out, *due])
+    everyone = transport.all_gather_int64(mine)
+    if len(set(everyone[:, 0].tolist())) > 1:
+        raise ValueError("ranks hold parts of different partitions or masks; remove the partition cache and start again")
+    table = everyone[:, 1:].view(world, world, 4)
+    for src in range(world):
+        for dst in range(world):
+            sent, due = table[src, dst, :2].tolist(), table[dst, src, 2:].tolist()
+            if sent != due:
+                raise ValueError(
+                    f"rank {src} would send {sent[0]} rows to rank {dst}, which expects {due[0]} "
+                    f"{'others' if sent[0] == due[0] else 'of them'}; partition again"
+                )

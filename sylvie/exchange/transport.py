@@ -55,6 +55,6 @@ class GroupTransport:
 
     def all_gather_int64(self, values: Tensor) -> Tensor:
         """[k] -> [N, k]."""
-        out = torch.empty(self.world_size, values.numel(), dtype=torch.int64)
-        dist.all_gather_into_tensor(out, values, group=self.group)
-        return out
+        everyone = [torch.empty_like(values) for _ in range(self.world_size)]
+        dist.all_gather(everyone, values, group=self.group)
+        return torch.stack(everyone)

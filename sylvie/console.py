@@ -1,0 +1,54 @@
+"""What rank 0 tells the person at the terminal: a progress bar there, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sylvie.coordinator import Coordinated
+
+_PLAIN_LINES = 50
+
+
+class Console:
+    """Progress of a run, on stderr; silent on other ranks."""
+
+    def __init__(self, *, rank: int, epochs: int, metric: str) -> None:
+        self._epochs, self._metric = epochs, metric
+        self._silent = rank != 0
+        self._every = max(1, epochs // _PLAIN_LINES)
+        self._progress: Progress | None = None
+        if not self._silent and sys.stderr.isatty():
+            from rich.console import Console as RichConsole
+
+            self._progress = Progress(
+                TextColumn("epoch"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(),
+                console=RichConsole(stderr=True),
+            )
+            self._task = self._progress.add_task("", total=epochs)
+            self._progress.start()
+
+    def epoch(self, epoch: int, closed: Coordinated, metrics: dict[str, float | None], seconds: float) -> None:
+        """Tell the end of an epoch."""
+        if self._silent:
+            return
+        scores = " ".join(f"{split} {value:.4f}" for split, value in metrics.items() if value is not None)
+        verdict = closed.verdict
+        text = f"loss {closed.loss:.4f}  {seconds * 1e3:.0f} ms  next {verdict.base_next} bit {verdict.mode_next}"
+        text += f"  {self._metric} {scores}" if scores else ""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=epoch + 1, description=text)
+        elif epoch % self._every == 0 or scores or epoch == self._epochs - 1:
+            print(f"epoch {epoch}: {text}", file=sys.stderr, flush=True)
+        if epoch == self._epochs - 1 and self._progress is not None:
+            self._progress.stop()
+
+    @staticmethod
+    def phase(text: str) -> None:
+        """Tell a step of the offline stage."""
+        print(text, file=sys.stderr, flush=True)

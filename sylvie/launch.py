@@ -1,0 +1,166 @@
+"""Launch: local ranks through torchrun's own launcher, or a place in a world that torchrun made.
+
+The launching process validates, starts one process a rank and waits; when a rank dies the others are stopped and the last line on
+stderr names it. No rank survives its launcher.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+#: Set for ranks that this program's own launcher started: it reports their errors, they stay silent.
+LAUNCHED = "SYLVIE_LAUNCHED"
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A rank's place: its number, how many there are, and the same on its host."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+    @staticmethod
+    def from_environment() -> World | None:
+        """The world that torchrun describes in the environment; None where there is none."""
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return None
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        return World(
+            rank=rank,
+            world_size=world,
+            local_rank=int(os.environ.get("LOCAL_RANK", rank)),
+            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", world)),
+        )
+
+
+SINGLE = World(rank=0, world_size=1, local_rank=0, local_world_size=1)
+
+
+def threads_per_rank(local_world_size: int) -> int:
+    """Cores of this host shared among its ranks, at least one each; OMP_NUM_THREADS, where set, rules."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return max(1, len(os.sched_getaffinity(0)) // local_world_size)
+
+
+def join(world: World, backend: str, timeout_s: float) -> None:
+    """Enter the process group (nothing to do for one rank) and settle the number of threads."""
+    torch.set_num_threads(threads_per_rank(world.local_world_size))
+    if world.world_size > 1:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+
+
+def leave(world: World) -> None:
+    """Leave the process group."""
+    if world.world_size > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when the one that started it is gone, however it went (Linux)."""
+    if sys.platform != "linux" or LAUNCHED not in os.environ:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(os.environ[LAUNCHED]):  # it died before the call
+        os._exit(1)
+
+
+def report_error(message: str, *, traceback: str = "") -> None:
+    """Hand a rank's last error to its launcher, or print it where torchrun started the rank."""
+    target = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if LAUNCHED in os.environ and target:
+        content = {"message": message, "traceback": traceback, "timestamp": int(time.time())}
+        Path(target).write_text(json.dumps(content))
+        return
+    print(message, file=sys.stderr, flush=True)
+
+
+def launch_local(parts: int, arguments: list[str], run_dir: Path) -> int:
+    """Run ``python -m sylvie ARGUMENTS`` as ``parts`` local ranks; returns the exit code of the whole.
+
+    0 when all ranks end well, 2 when a rank refused its input, 1 otherwise; what happened goes to stderr.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.launcher").setLevel(logging.CRITICAL)
+    environment = {
+        LAUNCHED: str(os.getpid()),
+        "OMP_NUM_THREADS": str(threads_per_rank(parts)),
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+    }
+    os.environ.update(environment)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=parts,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=0.1,
+        local_addr="localhost",
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "sylvie", *arguments)
+    except ChildFailedError as error:
+        return _explain(error, run_dir)
+    except SignalException as error:
+        print(f"stopped by {signal.Signals(error.sigval).name}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _explain(error: object, run_dir: Path) -> int:
+    failures = getattr(error, "failures", {})
+    # A rank that was killed is the cause, whatever the others noticed of it; then the earliest error.
+    killed = [f for f in failures.values() if f.exitcode < 0 and f.exitcode != -signal.SIGTERM]
+    first = min(killed or failures.values(), key=lambda f: (f.timestamp, f.local_rank))
+    message = first.message if isinstance(first.message, str) else ""
+    refused = first.exitcode == 2
+    if refused or (message and first.exitcode > 0 and Path(first.error_file).is_file()):
+        print(message, file=sys.stderr)
+    if not refused:
+        how = f"signal {-first.exitcode}" if first.exitcode < 0 else f"exit code {first.exitcode}"
+        epoch = _epoch_under_way(run_dir, first.local_rank)
+        print(f"rank {first.local_rank} died ({how}) in epoch {epoch}", file=sys.stderr, flush=True)
+    return 2 if refused else 1
+
+
+def _epoch_under_way(run_dir: Path, rank: int) -> int:
+    """One more than the last epoch whose record the rank wrote; 0 when it wrote none."""
+    path = run_dir / "trace" / f"rank-{rank:05d}.jsonl"
+    last = -1
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if b'"kind":"epoch"' in line[:40]:
+                    last = int(json.loads(line)["epoch"])
+    except (OSError, ValueError):
+        pass
+    return last + 1
+
+
+def host_name() -> str:
+    """This host's name, for headers."""
+    return socket.gethostname()

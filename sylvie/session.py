@@ -1,0 +1,370 @@
+"""Session: one rank, from a prepared partition to a trained model. Build, train, close; every part is made here and handed on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from sylvie import environment
+from sylvie.codec import codec_for
+from sylvie.codec.base import Codec
+from sylvie.config import Config, parse_rate
+from sylvie.console import Console
+from sylvie.coordinator import Coordinator, RuleClock
+from sylvie.evaluate import metric_name
+from sylvie.exchange.exchange import HaloExchange
+from sylvie.exchange.halo import Halo
+from sylvie.exchange.ledger import Ledger
+from sylvie.exchange.plan import ExchangePlan, build_plan, check_plans
+from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer
+from sylvie.exchange.transport import GroupTransport, SingleTransport, Transport
+from sylvie.exchange.worker import Worker
+from sylvie.extractor import BoundaryLevels, extract
+from sylvie.input_halo import fetch_input_halo
+from sylvie.launch import World, host_name
+from sylvie.nn.custom import build_model
+from sylvie.nn.graph import RankGraph
+from sylvie.nn.inputs import InputRows
+from sylvie.nn.models import ModelOptions
+from sylvie.nn.structure import Structure
+from sylvie.partition.manifest import Manifest
+from sylvie.partition.partition import Partition
+from sylvie.partition.store import load_partition, load_pool
+from sylvie.probe import gather_text, measure_clock_offset, measure_links
+from sylvie.systems import System, system_of
+from sylvie.trainer import Best, Trainer
+from sylvie_trace import schema
+from sylvie_trace.decision import Controller, ControllerConfig
+from sylvie_trace.nvtx import Ranges
+from sylvie_trace.recorder import Recorder
+from sylvie_trace.run_dir import RunDir, write_atomically
+
+clock = time.monotonic_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offline:
+    """What the offline stage left: where the parts are, whether they were there already, and when it worked."""
+
+    store: Path
+    manifest: Manifest
+    cached: bool
+    spans: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(kw_only=True, eq=False)
+class Session:
+    """One rank's run; ``spans`` are those of the offline stage and the start, written once the recorder is there."""
+
+    world: World
+    config: Config
+    offline: Offline
+    run_dir: RunDir
+    run_id: str
+    recipe: str
+    started_ns: int
+    spans: list[schema.Span] = field(default_factory=list)
+    training: bool = False
+
+    def run(self) -> None:
+        """Build, train, close."""
+        self.spans += [_span(name, start, end) for name, start, end in self.offline.spans]
+        partition = load_partition(self.offline.store, self.world.rank, self.world.world_size)
+        dtype = torch.float64 if self.config.dtype == "float64" else torch.float32
+        levels = self._extract()
+        system = system_of(self.config)
+        plan = self._plan(partition, levels)
+        transport: Transport = SingleTransport()
+        reducer: Reducer = SingleReducer()
+        if self.world.world_size > 1:
+            transport, reducer = GroupTransport(self.config.timeout), GroupReducer()
+            check_plans(plan, transport)
+        recorder = self._recorder()
+        worker = Worker(self.config.timeout)
+        try:
+            with self._timed(schema.SPAN_INPUT_HALO):
+                x, halo_bytes = self._inputs(partition, transport, dtype)
+            trainer = self._trainer(partition, system, plan, transport, reducer, recorder, worker, x, dtype)
+            self._write_run_json(partition, levels, trainer)
+            self.spans.append(_span(schema.SPAN_STARTUP, self.started_ns, clock()))
+            for span in self.spans:
+                recorder.record(span)
+            self._train(trainer, recorder, halo_bytes)
+        finally:
+            recorder.close()
+        worker.close()
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = clock()
+        yield
+        self.spans.append(_span(name, start, clock()))
+
+    def _extract(self) -> BoundaryLevels:
+        config = self.config
+        with self._timed(schema.SPAN_EXTRACT):
+            return extract(
+                load_pool(self.offline.store),
+                mask=config.mask,
+                thresholds=config.mask_thresholds,
+                importance_kind=config.importance,
+                seed=config.mask_seed,
+            )
+
+    def _plan(self, partition: Partition, levels: BoundaryLevels) -> ExchangePlan:
+        send_ids = partition.inner_ids[partition.send_index]
+        salt = f"{self.config.metadata}/{self.config.seed}/{levels.mask}/{levels.thresholds}/{levels.importance}"
+        return build_plan(partition, levels.levels_of(send_ids), levels.levels_of(partition.halo_ids), salt)
+
+    def _inputs(
+        self, partition: Partition, transport: Transport, dtype: torch.dtype
+    ) -> tuple[Tensor | InputRows, int]:
+        if self.config.cache_input_halo or self.world.world_size == 1:
+            return fetch_input_halo(partition, transport, dtype)
+        if not isinstance(partition.features, Tensor):
+            raise ValueError(
+                "--no-cache-input-halo would send sparse features as dense rows every epoch; "
+                "add --input-projection K or leave it out"
+            )
+        return partition.features.to(dtype), 0
+
+    def _recorder(self) -> Recorder:
+        offset = measure_clock_offset(self.world, clock)
+        header = schema.Header(
+            schema=schema.SCHEMA_VERSION,
+            run_id=self.run_id,
+            rank=self.world.rank,
+            world_size=self.world.world_size,
+            pid=os.getpid(),
+            host=host_name(),
+            wall_ns=time.time_ns(),
+            clock_ns=clock(),
+            offset_ns=offset.offset_ns,
+            offset_bound_ns=offset.bound_ns,
+            trace=self.config.trace,
+        )
+        return Recorder(self.run_dir.trace_file(self.world.rank), header)
+
+    def _trainer(
+        self,
+        partition: Partition,
+        system: System,
+        plan: ExchangePlan,
+        transport: Transport,
+        reducer: Reducer,
+        recorder: Recorder,
+        worker: Worker,
+        x: Tensor | InputRows,
+        dtype: torch.dtype,
+    ) -> Trainer:
+        config, world = self.config, self.world
+        ranges = Ranges(config.trace)
+        rounds = system.rounds(world.rank, world.world_size)
+        structure = Structure(partition, tuple(r.recv_peers for r in rounds), dtype)
+        codec: Codec | None = codec_for("cpu") if config.bits != "32" else None
+        ledgers = Ledger(recorder), Ledger(recorder, schema.EVALUATE)
+
+        def exchange(ledger: Ledger, purpose: str) -> HaloExchange | None:
+            if world.world_size == 1:
+                return None
+            return HaloExchange(
+                plan=plan,
+                transport=transport,
+                worker=worker,
+                codec=codec,
+                rounds=rounds,
+                metadata=config.metadata,
+                seed=config.seed,
+                clock=clock,
+                ledger=ledger,
+                ranges=ranges,
+                purpose=purpose,
+            )
+
+        train, test = exchange(ledgers[0], schema.TRAIN), exchange(ledgers[1], schema.EVALUATE)
+        halo = Halo(
+            train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals()
+        )
+        model = self._model(partition, dtype)
+        controller = Controller(
+            ControllerConfig(
+                rule=config.ldr_rule,
+                delta=config.ldr_delta,
+                smoothing=config.ldr_lambda,
+                bits=config.fixed_bits,
+                schedule=config.schedule,
+                clock=config.ldr_clock,
+            )
+        )
+        rate = parse_rate(config.ldr_link_rate) if config.ldr_link_rate else None
+        console = Console(rank=world.rank, epochs=config.epochs, metric=metric_name(partition.multilabel))
+        return Trainer(
+            partition=partition,
+            model=model,
+            optimiser=torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay),
+            graph=RankGraph(structure, halo, reducer),
+            eval_graph=RankGraph(structure, Halo(test), reducer),
+            x=x,
+            exchange=train,
+            eval_exchange=test,
+            ledger=ledgers[0],
+            eval_ledger=ledgers[1],
+            coordinator=Coordinator(controller, reducer, RuleClock(config.ldr_clock, rate), world.rank),
+            reducer=reducer,
+            recorder=recorder,
+            ranges=ranges,
+            eval_every=config.eval_every,
+            on_epoch=console.epoch,
+            on_best=self._save,
+            clock=clock,
+        )
+
+    def _model(self, partition: Partition, dtype: torch.dtype) -> nn.Module:
+        config = self.config
+        options = ModelOptions(
+            layers=config.layers,
+            hidden=config.hidden,
+            dropout=config.dropout,
+            norm=config.norm,
+            heads=config.heads,
+            jk=config.jk,
+            sgc=config.sgc,
+        )
+        torch.manual_seed(config.seed)  # equal parameters on every rank
+        model = build_model(config.model, int(partition.features.shape[1]), partition.num_classes, options).to(dtype)
+        torch.manual_seed(config.seed * 1_000_003 + self.world.rank + 1)  # unequal dropout
+        return model
+
+    def _save(self, best: Best) -> None:
+        if self.world.rank == 0:
+            write_atomically(self.run_dir.model, safetensors.torch.save(best.state))
+
+    def _train(self, trainer: Trainer, recorder: Recorder, halo_bytes: int) -> None:
+        start, self.training = clock(), True
+        try:
+            trainer.train(self.config.epochs)
+        except Exception as error:
+            site = getattr(error, "site", None)
+            recorder.record(
+                schema.Fault(
+                    epoch=trainer.epoch,
+                    error=type(error).__name__,
+                    message=str(error),
+                    layer=getattr(site, "layer", None),
+                    step=getattr(site, "step", None),
+                    direction=getattr(site, "direction", None),
+                    peer=getattr(error, "peer", None),
+                )
+            )
+            raise
+        recorder.record(_span("train", start, clock()))
+        if not trainer.best.state:  # nothing to validate on: the last parameters are the model
+            trainer.best.state = dict(trainer.model.state_dict())
+            self._save(trainer.best)
+        recorder.record(self._footer(trainer, halo_bytes))
+
+    def _footer(self, trainer: Trainer, halo_bytes: int) -> schema.Footer:
+        best, last = trainer.best, trainer.last
+        return schema.Footer(
+            complete=True,
+            end_ns=clock(),
+            bytes={
+                "train": trainer.ledger.sent_bytes - trainer.ledger.unused_bytes,
+                "evaluate": trainer.eval_ledger.sent_bytes,
+                "input_halo": halo_bytes,
+                "gradient_allreduce": trainer.gradient_bytes,
+                "control": trainer.reducer.control_bytes,
+                "unused": trainer.ledger.unused_bytes,
+            },
+            peak_memory_mb=environment.peak_memory_mb(),
+            device_peak_mb=None,
+            quality={
+                "metric": metric_name(trainer.partition.multilabel),
+                "best_val": best.val if best.epoch >= 0 else None,
+                "test_at_best_val": best.test,
+                "final_test": last.values["test"] if last else None,
+                "best_epoch": best.epoch if best.epoch >= 0 else None,
+            },
+        )
+
+    def _write_run_json(self, partition: Partition, levels: BoundaryLevels, trainer: Trainer) -> None:
+        hosts = gather_text(self.world, host_name())
+        links = measure_links(self.world, hosts, clock)
+        facts = environment.device_facts(torch.device("cpu"))
+        if self.world.rank == 0:
+            self.run_dir.write_run_json(describe(self, partition, levels, hosts, links, facts))
+
+
+def _span(name: str, start: int, end: int) -> schema.Span:
+    return schema.Span(name=name, epoch=-1, start_ns=start, end_ns=end)
+
+
+def describe(
+    session: Session,
+    partition: Partition,
+    levels: BoundaryLevels,
+    hosts: list[str],
+    links: list[dict[str, float | int]],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """The content of run.json."""
+    config, manifest = session.config, session.offline.manifest
+    statistics = manifest.statistics
+    return {
+        "run_id": session.run_id,
+        "recipe": session.recipe,
+        "config": config.as_dict() | {"parts": session.world.world_size},
+        "describes": {"bits": config.bits, "mask": config.mask, "schedule": config.schedule},
+        "versions": environment.versions(),
+        "devices": [{"rank": rank, "host": host, **facts} for rank, host in enumerate(hosts)],
+        "backend": "gloo" if session.world.world_size > 1 else None,
+        "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
+        "links": links,
+        "git": environment.git_revision(),
+        "metric": metric_name(partition.multilabel),
+        "dataset": {
+            "name": manifest.dataset,
+            "fingerprint": manifest.origin.graph,
+            "nodes": partition.num_nodes,
+            "edges": partition.num_edges,
+            "features": int(partition.features.shape[1]),
+            "classes": partition.num_classes,
+            "multilabel": partition.multilabel,
+            "train": partition.num_train,
+            "val": partition.num_val,
+            "test": partition.num_test,
+        },
+        "partition": {
+            "fingerprint": manifest.fingerprint,
+            "objective": manifest.origin.method,
+            "seed": manifest.origin.seed,
+            "inner": [r.inner for r in statistics.ranks],
+            "halo": [r.halo for r in statistics.ranks],
+            "send_rows": [r.send_rows for r in statistics.ranks],
+            "edges": [r.edges for r in statistics.ranks],
+            "train": [r.train for r in statistics.ranks],
+            "balance": statistics.balance,
+            "edge_balance": statistics.edge_balance,
+            "boundary_share": statistics.boundary_share,
+            "volume": statistics.volume,
+            "cut_edges": statistics.cut_edges,
+        },
+        "boundary": {
+            "pool_nodes": statistics.pool_nodes,
+            "share_of_nodes": statistics.boundary_share,
+            "halo_rows": statistics.volume,
+            "level_counts": [int((levels.levels == k).sum()) for k in range(4)],
+            "thresholds": list(levels.thresholds),
+            "importance": levels.importance,
+        },
+        "offline_cached": session.offline.cached,
+    }

@@ -1,0 +1,213 @@
+"""Trainer: the epoch. Forward, loss, backward, weight gradients, optimiser, coordination, record — in that order.
+
+It asks nobody which system runs: the exchange was given its mode and base bits, the model its graph.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sylvie.coordinator import Coordinated, Coordinator
+from sylvie.evaluate import Scores, evaluate
+from sylvie.exchange.exchange import HaloExchange, Setting
+from sylvie.exchange.ledger import EpochTotals, Ledger
+from sylvie.exchange.reduce import Reducer, all_reduce_gradients
+from sylvie.nn.graph import RankGraph
+from sylvie.nn.inputs import InputRows
+from sylvie.partition.partition import Partition
+from sylvie_trace import schema
+from sylvie_trace.nvtx import Ranges
+from sylvie_trace.recorder import Recorder
+
+Clock = Callable[[], int]
+
+
+@dataclass(kw_only=True, eq=False)
+class Best:
+    """The best validation epoch so far and its parameters."""
+
+    epoch: int = -1
+    val: float = -math.inf
+    test: float | None = None
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True, eq=False)
+class Trainer:
+    """Everything an epoch needs, handed in; ``train`` runs the epochs."""
+
+    partition: Partition
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    graph: RankGraph
+    eval_graph: RankGraph
+    x: Tensor | InputRows
+    exchange: HaloExchange | None
+    eval_exchange: HaloExchange | None
+    ledger: Ledger
+    eval_ledger: Ledger
+    coordinator: Coordinator
+    reducer: Reducer
+    recorder: Recorder
+    ranges: Ranges
+    eval_every: int
+    on_epoch: Callable[[int, Coordinated, dict[str, float | None], float], None] = lambda *_: None
+    on_best: Callable[[Best], None] = lambda _: None
+    clock: Clock = time.monotonic_ns
+    best: Best = field(default_factory=Best)
+    last: Scores | None = None
+    epoch: int = -1
+    gradient_bytes: int = 0
+    _spans: list[schema.Span] = field(default_factory=list)
+
+    def train(self, epochs: int) -> None:
+        """Run epochs 0 … ``epochs`` − 1, evaluating as configured and always at the end."""
+        for epoch in range(epochs):
+            self.epoch = epoch
+            self._run_epoch(epoch, last=epoch == epochs - 1)
+        if self.exchange is not None:
+            self.exchange.drain()
+        self.ledger.flush()
+
+    def _run_epoch(self, epoch: int, *, last: bool) -> None:
+        mode, base = self.coordinator.controller.mode, self.coordinator.controller.base
+        self.ranges.push_epoch(epoch)
+        start = self.clock()
+        if self.exchange is not None:
+            self.exchange.begin_epoch(Setting(epoch=epoch, mode=mode, base=base))
+        loss = self._forward_backward()
+        with self._span(schema.SPAN_GRADIENT_ALLREDUCE):
+            allreduce_bytes = all_reduce_gradients(self.model.parameters(), self.reducer)
+        with self._span(schema.SPAN_OPTIMISER):
+            self.optimiser.step()
+        taken_ns = self.clock() - start
+        totals = self.ledger.epoch(epoch)
+        with self._span(schema.SPAN_COORDINATE):
+            closed = self.coordinator.close_epoch(
+                epoch, loss, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode
+            )
+        end = self.clock()
+        self.ranges.pop()
+        self.gradient_bytes += allreduce_bytes
+        due = last or (self.eval_every > 0 and (epoch + 1) % self.eval_every == 0)
+        metrics = self._evaluate(epoch) if due else {}
+        self._record(epoch, mode, base, (start, end), taken_ns, closed, totals, allreduce_bytes, metrics)
+        self.on_epoch(epoch, closed, metrics, closed.et_wall_s)
+
+    def _forward_backward(self) -> float:
+        """One pass; returns this rank's share of the global mean loss."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.graph.halo.begin_forward()
+        with self._span(schema.SPAN_FORWARD):
+            logits = self.model(self.graph, self.x)
+        with self._span(schema.SPAN_LOSS):
+            loss = self.loss(logits)
+        with self._span(schema.SPAN_BACKWARD):
+            loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Sum over this rank's training nodes, divided by the number of training nodes of the whole graph."""
+        part = self.partition
+        chosen, labels = logits[part.train_mask], part.labels[part.train_mask]
+        if part.multilabel:
+            each = F.binary_cross_entropy_with_logits(chosen, labels.to(chosen.dtype), reduction="sum")
+            return each / (part.num_train * part.num_classes)
+        return F.cross_entropy(chosen, labels, reduction="sum") / part.num_train
+
+    def _evaluate(self, epoch: int) -> dict[str, float | None]:
+        with self._span(schema.SPAN_EVALUATE):
+            if self.eval_exchange is not None:
+                self.eval_exchange.begin_epoch(Setting(epoch=epoch, mode=schema.SYNC, base=32))
+            self.last = evaluate(self.model, self.eval_graph, self.x, self.partition, self.reducer)
+        values = self.last.values
+        val = values["val"]
+        if val is not None and val > self.best.val:
+            state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            self.best = Best(epoch=epoch, val=val, test=values["test"], state=state)
+            with self._span(schema.SPAN_CHECKPOINT):
+                self.on_best(self.best)
+        return values
+
+    @contextmanager
+    def _span(self, name: str) -> Iterator[None]:
+        self.ranges.push(name)
+        start = self.clock()
+        try:
+            yield
+        finally:
+            self._spans.append(schema.Span(name=name, epoch=self.epoch, start_ns=start, end_ns=self.clock()))
+            self.ranges.pop()
+
+    def _record(
+        self,
+        epoch: int,
+        mode: str,
+        base: int,
+        extent: tuple[int, int],
+        taken_ns: int,
+        closed: Coordinated,
+        totals: EpochTotals,
+        allreduce_bytes: int,
+        metrics: dict[str, float | None],
+    ) -> None:
+        verdict, config = closed.verdict, self.coordinator.controller.config
+        for span in self._spans:
+            self.recorder.record(span)
+        self._spans.clear()
+        self.ledger.flush()
+        self.eval_ledger.flush()
+        self.recorder.record(
+            schema.Epoch(
+                epoch=epoch,
+                mode=mode,
+                base_bits=base,
+                start_ns=extent[0],
+                end_ns=extent[1],
+                epoch_time_ns=taken_ns,
+                loss=closed.loss,
+                smoothed_loss=verdict.smoothed_loss,
+                ldr=verdict.ldr,
+                descent_rate=verdict.descent_rate,
+                et_wall_s=closed.et_wall_s,
+                et_s=closed.et_s,
+                rows=totals.rows,
+                main_bytes=totals.main_bytes,
+                meta_bytes=totals.meta_bytes,
+                header_bytes=totals.header_bytes,
+                gradient_allreduce_bytes=allreduce_bytes,
+                metrics=metrics,
+            )
+        )
+        self.recorder.record(
+            schema.Bits(
+                epoch=epoch,
+                base_bits=base,
+                histogram={str(width): count for width, count in sorted(totals.histogram.items())},
+            )
+        )
+        self.recorder.record(
+            schema.Decision(
+                epoch=epoch,
+                rule=config.rule,
+                clock=config.clock,
+                smoothing=config.smoothing,
+                delta=config.delta,
+                ldr=verdict.ldr,
+                ldr_reference=verdict.ldr_reference,
+                outcome=verdict.outcome,
+                base_before=base,
+                base_after=verdict.base_next,
+                mode_before=mode,
+                mode_after=verdict.mode_next,
+                forced_sync=verdict.forced_sync,
+            )
+        )

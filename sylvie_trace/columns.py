@@ -98,8 +98,8 @@ class TableBuilder:
 
     def _column(self, name: str, values: tuple[Any, ...]) -> npt.NDArray[Any]:
         if name == "name":
-            for value in set(values) - self._names.keys():
-                self._names[value] = len(self._names)
+            for value in dict.fromkeys(values):  # numbered as they appear: the same file, the same codes
+                self._names.setdefault(value, len(self._names))
             return np.array([self._names[value] for value in values], dtype=np.int16)
         if name in _CODED:
             codes = _CODED[name]

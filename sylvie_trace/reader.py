@@ -72,6 +72,11 @@ class Run:
     span_names: dict[str, int]
     missing_ranks: tuple[int, ...]
 
+    def section(self, name: str) -> dict[str, Any]:
+        """A section of run.json, empty when it is absent or of another form."""
+        section = self.info.get(name)
+        return section if isinstance(section, dict) else {}
+
     @property
     def complete(self) -> bool:
         """Whether every rank wrote its footer and said that training ended as planned."""

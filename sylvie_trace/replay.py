@@ -45,7 +45,7 @@ def logged_config(run: Run) -> ControllerConfig:
     if not decisions:
         raise ValueError(f"{run.path} logs no decision: nothing can be replayed")
     first = decisions[0]
-    settings = {**run.info.get("config", {}), **run.info.get("describes", {})}
+    settings = {**run.section("config"), **run.section("describes")}
     bits, schedule = str(settings.get("bits", ADAPTIVE)), str(settings.get("schedule", ADAPTIVE))
     return ControllerConfig(
         rule=first.rule,

@@ -41,7 +41,7 @@ def build(run: Run) -> Report:
     traffic = epoch_traffic(run, measured) if measured else None
     times = wall(run)
     work = online(parts) if parts else None
-    boundary = _boundary(run.info.get("boundary"))
+    boundary = _boundary(run.section("boundary"))
     epoch_time = _epoch_time(run, common, measured)
     report = Report(
         run=_facts(run, len(common)),
@@ -79,14 +79,9 @@ def _typed(source: Mapping[str, Any], key: str, kind: type) -> Any:
     return value if isinstance(value, kind) else None
 
 
-def _section(info: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section: Mapping[str, Any] = _typed(info, key, dict) or {}
-    return section
-
-
 def _facts(run: Run, epochs: int) -> RunFacts:
-    config, describes = _section(run.info, "config"), _section(run.info, "describes")
-    dataset = _section(run.info, "dataset").get("name", config.get("dataset"))
+    config, describes = run.section("config"), run.section("describes")
+    dataset = run.section("dataset").get("name", config.get("dataset"))
 
     def text(value: object) -> str | None:
         return None if value is None else str(value)
@@ -120,9 +115,8 @@ def _epoch_time(run: Run, common: Sequence[int], measured: Sequence[int]) -> Epo
     )
 
 
-def _boundary(section: Any) -> Boundary:
+def _boundary(section: Mapping[str, Any]) -> Boundary:
     """run.json's boundary, field by field; a field of another form is left out."""
-    section = section if isinstance(section, dict) else {}
     values: dict[str, Any] = dict.fromkeys(Boundary.__struct_fields__)
     for name, hint in Boundary.__annotations__.items():
         try:

@@ -82,7 +82,8 @@ def _figures(report: Report) -> Table:
     modes = report.modes
     table.add_row(
         "epochs",
-        f"{modes.sync} sync ({modes.forced_sync} by the rule), {modes.async_} async, {modes.switches} switches",
+        f"{modes.sync} sync ({modes.forced_sync} by the rule), {modes.async_} async, "
+        f"{modes.switches} switches",
     )
     if report.ldr_replay.constant_clock_differs is not None:
         differs = percent(report.ldr_replay.constant_clock_differs)

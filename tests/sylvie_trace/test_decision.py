@@ -85,7 +85,7 @@ def test_the_clock_drives_the_rule() -> None:
     ],
 )
 def test_window(ldrs: tuple[float, ...], outcome: str) -> None:
-    """The last three |ldr|: falling is true, rising is false, mixed or equal holds; older ones do not count."""
+    """The last three |ldr|: falling is true, rising is false, else hold; older ones do not count."""
     assert rule_outcome(ControllerConfig(rule="window", delta=3), 4, ldrs) == outcome
     assert rule_outcome(ControllerConfig(rule="window", delta=3), 3, ldrs) == "hold"
 

@@ -25,6 +25,7 @@ NETNS_DIR = Path("/run/netns")
 _NAME = re.compile(r"sylvielab-(\d+)-([0-9a-f]+)-(\d+)-(br|h\d+)")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "taskset": "util-linux", "setpriv": "util-linux"}
 _COUNTERS = ("tx_bytes", "rx_bytes", "tx_packets", "rx_packets")
+_MIN_PAUSE_S = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,17 +137,21 @@ def read_counters(names: Iterable[str]) -> tuple[HostCounters, ...]:
     return tuple(readings)
 
 
-def settled_counters(names: Iterable[str], limit_s: float = 2.0) -> tuple[HostCounters, ...]:
-    """The counters once the queues are empty: two equal readings 60 ms apart, or the last at `limit_s`."""
+def settled_counters(names: Iterable[str], segment_s: float) -> tuple[HostCounters, ...]:
+    """The counters once the queues are empty: they stand still for three times a segment's time on the link.
+
+    Gives up after ten such pauses (somebody is still talking) and returns the last reading.
+    """
     names = tuple(names)
-    deadline = time.monotonic() + limit_s
+    pause = max(_MIN_PAUSE_S, 3 * segment_s)
     before = read_counters(names)
-    while True:
-        time.sleep(0.06)
+    for _ in range(10):
+        time.sleep(pause)
         now = read_counters(names)
-        if now == before or time.monotonic() > deadline:
-            return now
+        if now == before:
+            break
         before = now
+    return before
 
 
 def pids(name: str) -> list[int]:

@@ -6,6 +6,7 @@ so it starts in a moment.
 """
 
 import socket
+import statistics
 import struct
 import sys
 import threading
@@ -13,7 +14,9 @@ import time
 
 PORT = 29400
 CHUNK_BYTES = 256 * 1024
+WINDOWS = 5
 _CONNECT_S = 10.0
+_SILENCE_S = 30.0
 
 
 def _open(role: str, host: str) -> socket.socket:
@@ -44,31 +47,42 @@ def _send_until_closed(connection: socket.socket) -> None:
 
 
 def measure(connection: socket.socket, warmup_s: float, measure_s: float) -> float:
-    """Bytes per second received after the warm-up, which swallows slow start and the full token buckets."""
+    """Bytes per second received after the warm-up, which swallows slow start and the full token buckets.
+
+    The median over WINDOWS equal stretches of `measure_s`: one lost packet or one late wake-up of this
+    process stops a single stretch, and is no property of the link.
+    """
     buffer = bytearray(CHUNK_BYTES)
-    total, first_bytes, first_s = 0, 0, 0.0
-    start = time.monotonic()
+    speeds: list[float] = []
+    total = 0
+    since = time.monotonic()
+    length = warmup_s
+    warm = False
     threading.Thread(target=_send_until_closed, args=(connection,), daemon=True).start()
-    while True:
+    while len(speeds) < WINDOWS:
         got = connection.recv_into(buffer)
         if got == 0:
             raise ConnectionError("the other end of the probe closed early")
         total += got
         now = time.monotonic()
-        if not first_s and now - start >= warmup_s:
-            first_bytes, first_s = total, now
-        if first_s and now - first_s >= measure_s:
-            return (total - first_bytes) / (now - first_s)
+        if now - since >= length:
+            if warm:
+                speeds.append(total / (now - since))
+            warm, length = True, measure_s / WINDOWS
+            total, since = 0, now
+    return statistics.median(speeds)
 
 
 def main(role: str, host: str, warmup_s: str, measure_s: str) -> None:
-    """Connect, measure, print; the connection is reset at the end, so that no queue is left to drain."""
+    """Connect, measure, print, and keep both directions full until killed: the other end may need longer."""
     connection = _open(role, host)
-    connection.settimeout(30.0)
-    print(measure(connection, float(warmup_s), float(measure_s)), flush=True)
-    time.sleep(0.3)  # the other end started a moment later and must finish on a full link
+    connection.settimeout(_SILENCE_S)
+    # Whoever ends resets the connection, so that the queues hold nothing of the probe later.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    print(measure(connection, float(warmup_s), float(measure_s)), flush=True)
+    buffer = bytearray(CHUNK_BYTES)
+    while connection.recv_into(buffer):
+        pass
 
 
 if __name__ == "__main__":

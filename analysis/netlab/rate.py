@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_MIN_BITS_PER_S = 1e6
+_MIN_BITS_PER_S = 10e6
 _MIN_BURST_BYTES = 128 * 1024
 # The bucket is refilled by a timer: it must hold what the link carries between two ticks (250 Hz is the
 # slowest
@@ -32,6 +32,11 @@ class Rate:
         """How long a full bucket feeds the link at its rate, in seconds; 0 without a limit."""
         return 0.0 if self.bits_per_s is None else 8 * self.burst_bytes / self.bits_per_s
 
+    @property
+    def segment_s(self) -> float:
+        """How long the largest piece that the kernel sends at once, 64 KiB, takes; 0 without a limit."""
+        return 0.0 if self.bits_per_s is None else 8 * 65536 / self.bits_per_s
+
     def qdisc(self) -> list[str]:
         """The `tc qdisc` words that shape one end of a link; empty without a limit."""
         if self.bits_per_s is None:
@@ -43,8 +48,8 @@ class Rate:
 def parse_rate(text: str) -> Rate:
     """Read `200mbit`, `1.5gbit`, `none`.
 
-    Raises ValueError for another form, or for less than 1 mbit (there the bucket alone is seconds of
-    traffic).
+    Raises ValueError for another form, or below 10 mbit: there the 128 KiB bucket is a good part of a
+    second, and a rate measured in a second means little.
     """
     word = text.strip().lower()
     if word == "none":
@@ -56,5 +61,5 @@ def parse_rate(text: str) -> Rate:
         )
     bits = float(match[1]) * _UNITS[match[2]]
     if not _MIN_BITS_PER_S <= bits <= 1e12:
-        raise ValueError(f"rate {text!r} is out of range: give 1mbit to 1000gbit, or none for no limit")
+        raise ValueError(f"rate {text!r} is out of range: give 10mbit to 1000gbit, or none for no limit")
     return Rate(text=word, bits_per_s=bits)

@@ -257,7 +257,7 @@ def _refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (["--hosts", "2", "--rate", "fast", "--", "true"], "200mbit"),
         (["--hosts", "2", "--rate", "200", "--", "true"], "200mbit"),
-        (["--hosts", "2", "--rate", "0mbit", "--", "true"], "1mbit"),
+        (["--hosts", "2", "--rate", "0mbit", "--", "true"], "10mbit"),
         (["--hosts", "0", "--rate", "none", "--", "true"], "1 to 250"),
         (["--hosts", "two", "--rate", "none", "--", "true"], "two"),
         (["--hosts", "2", "--rate", "none"], "COMMAND"),

@@ -12,39 +12,27 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sylvie import environment
-from sylvie.codec import codec_for
-from sylvie.codec.base import Codec
-from sylvie.config import Config, parse_rate
+from sylvie.build import build_trainer, plan_for
+from sylvie.config import Config
 from sylvie.console import Console
-from sylvie.coordinator import Coordinator, RuleClock
 from sylvie.evaluate import metric_name
-from sylvie.exchange.exchange import HaloExchange
-from sylvie.exchange.halo import Halo
-from sylvie.exchange.ledger import Ledger
-from sylvie.exchange.plan import ExchangePlan, build_plan, check_plans
+from sylvie.exchange.plan import check_plans
 from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer
 from sylvie.exchange.transport import GroupTransport, SingleTransport, Transport
 from sylvie.exchange.worker import Worker
 from sylvie.extractor import BoundaryLevels, extract
 from sylvie.input_halo import fetch_input_halo
 from sylvie.launch import World, host_name
-from sylvie.nn.custom import build_model
-from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows
-from sylvie.nn.models import ModelOptions
-from sylvie.nn.structure import Structure
 from sylvie.partition.manifest import Manifest
 from sylvie.partition.partition import Partition
 from sylvie.partition.store import load_partition, load_pool
 from sylvie.probe import gather_text, measure_clock_offset, measure_links
-from sylvie.systems import System, system_of
 from sylvie.trainer import Best, Trainer
 from sylvie_trace import schema
-from sylvie_trace.decision import Controller, ControllerConfig
-from sylvie_trace.nvtx import Ranges
 from sylvie_trace.recorder import Recorder
 from sylvie_trace.run_dir import RunDir, write_atomically
 
@@ -81,8 +69,7 @@ class Session:
         partition = load_partition(self.offline.store, self.world.rank, self.world.world_size)
         dtype = torch.float64 if self.config.dtype == "float64" else torch.float32
         levels = self._extract()
-        system = system_of(self.config)
-        plan = self._plan(partition, levels)
+        plan = plan_for(self.config, partition, levels)
         transport: Transport = SingleTransport()
         reducer: Reducer = SingleReducer()
         if self.world.world_size > 1:
@@ -93,7 +80,19 @@ class Session:
         try:
             with self._timed(schema.SPAN_INPUT_HALO):
                 x, halo_bytes = self._inputs(partition, transport, dtype)
-            trainer = self._trainer(partition, system, plan, transport, reducer, recorder, worker, x, dtype)
+            console = Console(rank=self.world.rank, epochs=self.config.epochs, metric=metric_name(partition.multilabel))
+            trainer = build_trainer(
+                self.config,
+                partition=partition,
+                plan=plan,
+                transport=transport,
+                reducer=reducer,
+                recorder=recorder,
+                worker=worker,
+                x=x,
+                on_epoch=console.epoch,
+                on_best=self._save,
+            )
             self._write_run_json(partition, levels, trainer)
             self.spans.append(_span(schema.SPAN_STARTUP, self.started_ns, clock()))
             for span in self.spans:
@@ -119,11 +118,6 @@ class Session:
                 importance_kind=config.importance,
                 seed=config.mask_seed,
             )
-
-    def _plan(self, partition: Partition, levels: BoundaryLevels) -> ExchangePlan:
-        send_ids = partition.inner_ids[partition.send_index]
-        salt = f"{self.config.metadata}/{self.config.seed}/{levels.mask}/{levels.thresholds}/{levels.importance}"
-        return build_plan(partition, levels.levels_of(send_ids), levels.levels_of(partition.halo_ids), salt)
 
     def _inputs(
         self, partition: Partition, transport: Transport, dtype: torch.dtype
@@ -153,96 +147,6 @@ class Session:
             trace=self.config.trace,
         )
         return Recorder(self.run_dir.trace_file(self.world.rank), header)
-
-    def _trainer(
-        self,
-        partition: Partition,
-        system: System,
-        plan: ExchangePlan,
-        transport: Transport,
-        reducer: Reducer,
-        recorder: Recorder,
-        worker: Worker,
-        x: Tensor | InputRows,
-        dtype: torch.dtype,
-    ) -> Trainer:
-        config, world = self.config, self.world
-        ranges = Ranges(config.trace)
-        rounds = system.rounds(world.rank, world.world_size)
-        structure = Structure(partition, tuple(r.recv_peers for r in rounds), dtype)
-        codec: Codec | None = codec_for("cpu") if config.bits != "32" else None
-        ledgers = Ledger(recorder), Ledger(recorder, schema.EVALUATE)
-
-        def exchange(ledger: Ledger, purpose: str) -> HaloExchange | None:
-            if world.world_size == 1:
-                return None
-            return HaloExchange(
-                plan=plan,
-                transport=transport,
-                worker=worker,
-                codec=codec,
-                rounds=rounds,
-                metadata=config.metadata,
-                seed=config.seed,
-                clock=clock,
-                ledger=ledger,
-                ranges=ranges,
-                purpose=purpose,
-            )
-
-        train, test = exchange(ledgers[0], schema.TRAIN), exchange(ledgers[1], schema.EVALUATE)
-        halo = Halo(
-            train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals()
-        )
-        model = self._model(partition, dtype)
-        controller = Controller(
-            ControllerConfig(
-                rule=config.ldr_rule,
-                delta=config.ldr_delta,
-                smoothing=config.ldr_lambda,
-                bits=config.fixed_bits,
-                schedule=config.schedule,
-                clock=config.ldr_clock,
-            )
-        )
-        rate = parse_rate(config.ldr_link_rate) if config.ldr_link_rate else None
-        console = Console(rank=world.rank, epochs=config.epochs, metric=metric_name(partition.multilabel))
-        return Trainer(
-            partition=partition,
-            model=model,
-            optimiser=torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay),
-            graph=RankGraph(structure, halo, reducer),
-            eval_graph=RankGraph(structure, Halo(test), reducer),
-            x=x,
-            exchange=train,
-            eval_exchange=test,
-            ledger=ledgers[0],
-            eval_ledger=ledgers[1],
-            coordinator=Coordinator(controller, reducer, RuleClock(config.ldr_clock, rate), world.rank),
-            reducer=reducer,
-            recorder=recorder,
-            ranges=ranges,
-            eval_every=config.eval_every,
-            on_epoch=console.epoch,
-            on_best=self._save,
-            clock=clock,
-        )
-
-    def _model(self, partition: Partition, dtype: torch.dtype) -> nn.Module:
-        config = self.config
-        options = ModelOptions(
-            layers=config.layers,
-            hidden=config.hidden,
-            dropout=config.dropout,
-            norm=config.norm,
-            heads=config.heads,
-            jk=config.jk,
-            sgc=config.sgc,
-        )
-        torch.manual_seed(config.seed)  # equal parameters on every rank
-        model = build_model(config.model, int(partition.features.shape[1]), partition.num_classes, options).to(dtype)
-        torch.manual_seed(config.seed * 1_000_003 + self.world.rank + 1)  # unequal dropout
-        return model
 
     def _save(self, best: Best) -> None:
         if self.world.rank == 0:

@@ -166,6 +166,9 @@ class HaloExchange:
         wire = self._wires.get(key)
         if wire is None:
             send_peers, recv_peers = self.peers(site)
+            start = 0
+            if site.direction != FORWARD:  # a round's gradients begin with those of its first peer
+                start = min((self.plan.forward.in_slice[p].start for p in send_peers), default=0)
             wire = self._wires[key] = build_wire(
                 self._route(site),
                 dim=dim,
@@ -174,6 +177,7 @@ class HaloExchange:
                 metadata=self._metadata,
                 send_peers=send_peers,
                 recv_peers=recv_peers,
+                source_start=start,
             )
         return wire
 

@@ -51,6 +51,7 @@ class Wire:
     incoming: tuple[MessageShape, ...]
     send_splits: list[int]
     recv_splits: list[int]
+    source_start: int = 0  # plan number of the source's first row: above 0 for the gradients of a later round
 
     def pack(self, source: Tensor, buffer: Tensor, codec: Codec | None, key: NoiseKey) -> None:
         """Write the bodies of all outgoing messages from ``source`` [rows, D] into ``buffer``; headers come later."""
@@ -58,7 +59,7 @@ class Wire:
             source = source.to(torch.float32)
         source = source.contiguous()
         for shape in self.out:
-            body, index = buffer[shape.body], self.route.out_index[shape.peer]
+            body, index = buffer[shape.body], self._index[shape.peer]
             if shape.layout is None:
                 rows = body.view(self.dtype).view(shape.rows, self.dim)
                 torch.index_select(source, 0, index, out=rows)
@@ -84,6 +85,10 @@ class Wire:
                 codec.decode(buffer[shape.body], shape.layout, rows)
         if target is not out:
             out.copy_(target)
+
+    @cached_property
+    def _index(self) -> dict[int, Tensor]:
+        return {shape.peer: self.route.out_index[shape.peer] - self.source_start for shape in self.out}
 
     @property
     def first_row(self) -> int:
@@ -133,8 +138,12 @@ def build_wire(
     metadata: str,
     send_peers: Sequence[int],
     recv_peers: Sequence[int],
+    source_start: int = 0,
 ) -> Wire:
-    """Lay out the exchange of ``route`` with the given peers at row width ``dim`` and base bits (32 = plain rows)."""
+    """Lay out the exchange of ``route`` with the given peers at row width ``dim`` and base bits (32 = plain rows).
+
+    ``source_start``: the plan's number of the first row that ``pack`` will be given.
+    """
     itemsize = torch.empty(0, dtype=dtype).element_size()
     out = _shapes(route.out_ids, route.out_levels, send_peers, dim, base, itemsize, metadata)
     incoming = _shapes(route.in_ids, route.in_levels, recv_peers, dim, base, itemsize, metadata)
@@ -143,5 +152,13 @@ def build_wire(
         for shape in shapes:
             splits[shape.peer] = HEADER_BYTES + shape.main_bytes + shape.meta_bytes
     return Wire(
-        route=route, dim=dim, base=base, dtype=dtype, out=out, incoming=incoming, send_splits=send, recv_splits=recv
+        route=route,
+        dim=dim,
+        base=base,
+        dtype=dtype,
+        out=out,
+        incoming=incoming,
+        send_splits=send,
+        recv_splits=recv,
+        source_start=source_start,
     )

@@ -21,7 +21,7 @@ def raw_adjacency() -> sp.csr_matrix:
 
 
 def write_graphsaint(folder: Path, *, multilabel: bool = False) -> Path:
-    """``adj_full.npz``, ``adj_train.npz``, ``feats.npy``, ``role.json``, ``class_map.json`` (keys out of order)."""
+    """A GraphSAINT folder; the keys of ``class_map.json`` are out of order."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays, adjacency = tiny_arrays(), raw_adjacency()
     sp.save_npz(folder / "adj_full.npz", adjacency)

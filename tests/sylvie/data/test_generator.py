@@ -34,7 +34,7 @@ def score(graph: GraphData, *, edges: bool, epochs: int = 60) -> float:
         scores = second(torch.cat((hidden, gather(hidden)), 1))
         loss = torch.nn.functional.cross_entropy(scores[graph.train_mask], graph.labels[graph.train_mask])
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         right = (scores.argmax(1) == graph.labels).float()
         best = max(best, (float(right[graph.val_mask].mean()), float(right[graph.test_mask].mean())))

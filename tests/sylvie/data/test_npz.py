@@ -14,7 +14,7 @@ from sylvie.data import SparseRows, fingerprint, load
 from tests.sylvie.graphs import tiny_arrays, write_npz
 
 
-def with_change(name: str, index: Any, value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+def with_change(name: str, index: Any, value: Any, dtype: Any = None) -> Any:
     array = tiny_arrays()[name]
     array = array.astype(dtype) if dtype is not None else array.copy()
     array[index] = value

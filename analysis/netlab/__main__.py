@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     options, command = _parser().parse_args(words[:split]), words[split + 1 :]
+    # A shell starts its background jobs deaf to SIGINT; a lab must be able to end on it all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         check_command(command)
         with NetLab(options.hosts, options.rate, pin_cores=options.cores == "auto") as lab:

@@ -53,10 +53,10 @@ class HostCounters:
 def why_unavailable() -> str | None:
     """One line that says why no lab can be made here, or None."""
     if os.geteuid() != 0:
-        return "netlab needs root, because it makes network namespaces: run it as root"
+        return "an emulated network needs root, because it is made of network namespaces: run this as root"
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
-            return f"netlab needs the program {tool!r}: install the Debian package {package}"
+            return f"an emulated network needs the program {tool!r}: install the Debian package {package}"
     return None
 
 

@@ -90,6 +90,7 @@ def prepare(
         if found is not None:
             report(f"partition: {parts} parts found in {found.path}")
             return found
+    report("load: reading the graph")
     started = time.perf_counter()
     graph = graph_loader()
     check_parts(graph, parts)
@@ -103,6 +104,7 @@ def prepare(
     store = out or cache / _key(origin)
     found = _find(store, origin, exact=out is not None)
     if found is None:
+        report(f"partition: cutting {graph.name} into {parts} parts by {method}")
         _build(graph, origin, store, assignment_file, report)
         built = _find(store, origin, exact=out is not None)
         assert built is not None

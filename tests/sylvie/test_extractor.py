@@ -56,9 +56,7 @@ def test_distinct_importance_is_the_definition(degrees: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", ["rank", "distinct"])
 @given(degrees=degrees_lists, order=st.randoms(use_true_random=False))
-def test_importance_ignores_ids_and_order(
-    kind: str, degrees: list[int], order: np.random.Generator
-) -> None:
+def test_importance_ignores_ids_and_order(kind: str, degrees: list[int], order: np.random.Generator) -> None:
     places = list(range(len(degrees)))
     order.shuffle(places)
     p = importance(tensor(degrees), kind)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 from torch import Tensor
@@ -48,10 +46,8 @@ def test_features_need_the_neighbourhood() -> None:
     assert with_edges > 0.6
 
 
-def test_default_size_and_speed() -> None:
-    started = time.process_time()
+def test_default_size() -> None:
     graph = load("generator")
-    assert time.process_time() - started < 4  # about 0.1 s; the bound only catches a lost vectorisation
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (8000, 64, 8)
     assert 140_000 <= graph.src.shape[0] <= 160_000
     for mask, share in ((graph.train_mask, 0.6), (graph.val_mask, 0.2), (graph.test_mask, 0.2)):

@@ -88,12 +88,17 @@ def ages(run: Run) -> Iterator[str]:
     """Consumed rows have age 0 in a synchronous epoch and exactly 1 in an asynchronous one."""
     for trace in run.ranks:
         modes = {record.epoch: record.mode for record in trace.epochs}
-        table = trace.messages[trace.messages["purpose"] == PURPOSES[TRAIN]]
-        table = table[(table["age"] != MISSING) & (table["consumed_epoch"] != MISSING)]
-        expected = np.array(
-            [modes.get(epoch) == ASYNC for epoch in table["consumed_epoch"].tolist()], dtype=np.int64
+        table = trace.messages
+        chosen = (table["purpose"] == PURPOSES[TRAIN]) & (table["age"] != MISSING)
+        table = table[chosen & (table["consumed_epoch"] != MISSING)]
+        numbers = np.array(sorted(modes), dtype=np.int64)
+        stale = np.array([modes[number] == ASYNC for number in numbers.tolist()], dtype=np.int64)
+        place = np.searchsorted(numbers, table["consumed_epoch"])
+        place = np.minimum(place, max(len(numbers) - 1, 0))
+        known = (
+            numbers[place] == table["consumed_epoch"] if len(numbers) else np.zeros(len(table), dtype=bool)
         )
-        known = np.isin(table["consumed_epoch"], list(modes))
+        expected = stale[place] if len(numbers) else table["age"]
         wrong = (table["age"] != expected) & known
         wrong |= (table["recv_epoch"] != MISSING) & (
             table["age"] != table["consumed_epoch"] - table["recv_epoch"]

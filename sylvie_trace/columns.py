@@ -28,6 +28,7 @@ from sylvie_trace.schema import (
 
 #: Stands for None in the integer columns.
 MISSING = int(np.iinfo(np.int64).min)
+MAXIMUM = int(np.iinfo(np.int64).max)
 
 Table = npt.NDArray[np.void]
 """A structured array with the fields of one record kind."""
@@ -58,6 +59,14 @@ MESSAGE_DTYPE = _dtype(Message)
 SPAN_DTYPE = _dtype(Span)
 
 
+class ColumnError(ValueError):
+    """A value that the schema does not know, and the ``line`` it came from."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
 class TableBuilder:
     """Collects records of one kind and packs them into a structured array chunk by chunk.
 
@@ -68,21 +77,19 @@ class TableBuilder:
 
     def __init__(self, dtype: np.dtype[np.void], names: dict[str, int]) -> None:
         self._dtype, self._names = dtype, names
-        self._coded = [(name, codes) for name, codes in _CODED.items() if name in (dtype.names or ())]
         self._pending: list[Any] = []
+        self._lines: list[int] = []
         self._chunks: list[Table] = []
 
-    def add(self, record: Message | Span) -> None:
-        """Append a record. ``ValueError`` when one of its words is not the schema's."""
-        for name, codes in self._coded:
-            if getattr(record, name) not in codes:
-                raise ValueError(f"{name} {getattr(record, name)!r} is unknown: known are {', '.join(codes)}")
+    def add(self, record: Message | Span, line: int = 0) -> None:
+        """Append the record of a line; a full chunk is packed, and raises ``ColumnError`` as ``finish`` does."""
         self._pending.append(record)
+        self._lines.append(line)
         if len(self._pending) >= self.CHUNK:
             self._pack()
 
     def finish(self) -> Table:
-        """The table of everything added."""
+        """The table of everything added. ``ColumnError`` for a word or a number outside the schema."""
         self._pack()
         return np.concatenate(self._chunks) if self._chunks else np.empty(0, dtype=self._dtype)
 
@@ -92,21 +99,34 @@ class TableBuilder:
         chunk: Table = np.empty(len(self._pending), dtype=self._dtype)
         rows = map(msgspec.structs.astuple, self._pending)
         for name, values in zip(self._dtype.names or (), zip(*rows, strict=True), strict=True):
-            chunk[name] = self._column(name, values)
+            try:
+                chunk[name] = self._column(name, values)
+            except (KeyError, OverflowError):
+                raise self._error(name, values) from None
         self._chunks.append(chunk)
         self._pending.clear()
+        self._lines.clear()
+
+    def _error(self, name: str, values: tuple[Any, ...]) -> ColumnError:
+        """The first value that has no place in the column, with its line."""
+        codes = _CODED.get(name)
+        for line, value in zip(self._lines, values, strict=True):
+            if codes is not None and value not in codes:
+                return ColumnError(line, f"{name} {value!r} is unknown: known are {', '.join(codes)}")
+            if codes is None and value is not None and abs(value) > MAXIMUM:
+                return ColumnError(line, f"{name} {value} needs more than 64 bits")
+        raise AssertionError(name)
 
     def _column(self, name: str, values: tuple[Any, ...]) -> npt.NDArray[Any]:
         if name == "name":
             for value in dict.fromkeys(values):  # numbered as they appear: the same file, the same codes
                 self._names.setdefault(value, len(self._names))
-            return np.array([self._names[value] for value in values], dtype=np.int16)
+            return np.fromiter(map(self._names.__getitem__, values), np.int16, len(values))
         if name in _CODED:
-            codes = _CODED[name]
-            return np.array([codes[value] for value in values], dtype=np.int8)
+            return np.fromiter(map(_CODED[name].__getitem__, values), np.int8, len(values))
         if name not in _SMALL and None in values:
-            return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
-        return np.array(values, dtype=self._dtype[name])
+            values = tuple(MISSING if value is None else value for value in values)
+        return np.fromiter(values, self._dtype[name], len(values))
 
 
 def group_codes(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

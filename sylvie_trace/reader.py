@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sylvie_trace.columns import MESSAGE_DTYPE, SPAN_DTYPE, Table, TableBuilder
+from sylvie_trace.columns import MESSAGE_DTYPE, SPAN_DTYPE, ColumnError, Table, TableBuilder
 from sylvie_trace.run_dir import RunDir
 from sylvie_trace.schema import (
     SCHEMA_VERSION,
@@ -185,14 +185,16 @@ class _TraceReader:
             if kind is Message:
                 if not 0 <= record.peer < self.header.world_size:
                     raise ValueError(f"peer {record.peer} of {self.header.world_size} ranks")
-                self.messages.add(record)
+                self.messages.add(record, number)
             elif kind is Span:
-                self.spans.add(record)
+                self.spans.add(record, number)
             elif kind is Header:
                 raise ValueError("a second header: two runs share this file")
             else:
                 self.small[kind].append(record)
-        except (ValueError, OverflowError) as error:
+        except ColumnError as error:
+            raise TraceError(f"{self.path}:{error.line}: {error}") from None
+        except ValueError as error:
             raise TraceError(f"{self.path}:{number}: {error}") from None
         self.last = kind
         self.records += 1
@@ -219,8 +221,8 @@ class _TraceReader:
             return None
         try:
             messages, spans = self.messages.finish(), self.spans.finish()
-        except OverflowError as error:
-            raise TraceError(f"{self.path}: {error}") from None
+        except ColumnError as error:
+            raise TraceError(f"{self.path}:{error.line}: {error}") from None
         footers = self.small[Footer]
         return RankTrace(
             path=self.path,

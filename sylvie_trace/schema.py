@@ -115,7 +115,7 @@ class Bits(Record, tag="bits"):
     histogram: dict[str, int]
 
 
-class Message(Record, tag="message"):
+class Message(Record, tag="message", gc=False):
     """One message to, and its counterpart from, one peer in one exchange (layer, step, direction).
 
     Bytes and rows without a prefix were *sent* to ``peer`` (counted at the sender); ``recv_*`` came from it.
@@ -175,7 +175,7 @@ class Reuse(Record, tag="reuse"):
     age: int
 
 
-class Span(Record, tag="span"):
+class Span(Record, tag="span", gc=False):
     """A named stretch of work; ``epoch`` is -1 outside training, layer and step where they mean nothing."""
 
     name: str

@@ -85,10 +85,11 @@ def epoch_traffic(run: Run, epochs: Sequence[int]) -> EpochTraffic:
     wanted = set(epochs)
     records = [record for trace in run.ranks for record in trace.epochs if record.epoch in wanted]
     count = len(epochs)
+    tables = [(trace.rank, _training(trace.messages, epochs)) for trace in run.ranks] if run.traced else []
     equivalents = [record.fp32_equivalent_bytes for record in records]
     equivalent: float | None = None
     if run.traced:
-        equivalent = sum(_fp32_bytes(_training(trace.messages, epochs)) for trace in run.ranks) / count
+        equivalent = sum(_fp32_bytes(table) for _, table in tables) / count
     elif None not in equivalents:
         equivalent = sum(value for value in equivalents if value is not None) / count
     return EpochTraffic(
@@ -97,8 +98,8 @@ def epoch_traffic(run: Run, epochs: Sequence[int]) -> EpochTraffic:
         header=sum(record.header_bytes for record in records) / count,
         gradient_allreduce=sum(record.gradient_allreduce_bytes for record in records) / count,
         fp32_equivalent=equivalent,
-        by_layer=_by_layer(run, epochs) if run.traced else None,
-        by_pair=_by_pair(run, epochs) if run.traced else None,
+        by_layer=_by_layer([table for _, table in tables], count) if run.traced else None,
+        by_pair=_by_pair(tables, run.world_size, count) if run.traced else None,
     )
 
 
@@ -112,8 +113,8 @@ def _fp32_bytes(messages: Table) -> int:
     return int((messages["rows"] * 4 * messages["width"]).sum())
 
 
-def _by_layer(run: Run, epochs: Sequence[int]) -> tuple[LayerTraffic, ...]:
-    tables = [_training(trace.messages, epochs) for trace in run.ranks]
+def _by_layer(tables: Sequence[Table], epochs: int) -> tuple[LayerTraffic, ...]:
+    """Traffic by exchange of every rank's training messages, per epoch."""
     exchanges = sorted(
         {
             (layer, step, direction)
@@ -131,7 +132,7 @@ def _by_layer(run: Run, epochs: Sequence[int]) -> tuple[LayerTraffic, ...]:
             for table in tables
         ]
         sums = {
-            name: sum(int(r[column].sum()) for r in rows) / len(epochs)
+            name: sum(int(r[column].sum()) for r in rows) / epochs
             for name, column in (
                 ("rows", "rows"),
                 ("main", "main_bytes"),
@@ -139,7 +140,7 @@ def _by_layer(run: Run, epochs: Sequence[int]) -> tuple[LayerTraffic, ...]:
                 ("header", "header_bytes"),
             )
         }
-        share = 1e9 * len(epochs) * len(rows)
+        share = 1e9 * epochs * len(rows)
         result.append(
             LayerTraffic(
                 layer=layer,
@@ -166,16 +167,14 @@ def _length(messages: Table, name: str) -> int:
     return total(intervals(starts[known], ends[known]))
 
 
-def _by_pair(run: Run, epochs: Sequence[int]) -> tuple[PairTraffic, ...]:
+def _by_pair(tables: Sequence[tuple[int, Table]], world_size: int, epochs: int) -> tuple[PairTraffic, ...]:
+    """Bytes of every ordered pair of ranks, per epoch."""
     result = []
-    for trace in run.ranks:
-        table = _training(trace.messages, epochs)
-        sent = np.zeros(run.world_size, dtype=np.int64)
+    for rank, table in tables:
+        sent = np.zeros(world_size, dtype=np.int64)
         np.add.at(sent, table["peer"], message_bytes(table))
         result += [
-            PairTraffic(trace.rank, peer, int(sent[peer]) / len(epochs))
-            for peer in range(run.world_size)
-            if peer != trace.rank
+            PairTraffic(rank, peer, int(sent[peer]) / epochs) for peer in range(world_size) if peer != rank
         ]
     return tuple(result)
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from sylvie.data.arrays import Array, Report, log_notice
+from sylvie.data.arrays import Array, Report, log_notice, sorted_unique
 from sylvie.data.graph import GraphData, SparseRows
 from sylvie.data.labels import check_labels
 
@@ -123,7 +123,7 @@ def _edges(src: Array, dst: Array, num_nodes: int, label: str, report: Report) -
     if not (
         (np.diff(key) > 0).all() or (np.diff(src * num_nodes + dst) > 0).all()
     ):  # sorted: nothing repeated
-        unique = np.unique(key)
+        unique = sorted_unique(key)
         if unique.size != key.size:
             report(f"{label}: {key.size - unique.size} of {key.size} edges are repeated; each is kept once")
             dst, src = np.divmod(unique, num_nodes)

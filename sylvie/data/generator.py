@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sylvie.data.arrays import Array, Report, log_notice
+from sylvie.data.arrays import Array, Report, log_notice, sorted_unique
 from sylvie.data.checks import build_graph
 from sylvie.data.graph import GraphData
 
@@ -119,7 +119,8 @@ def _draw_edges(rng: np.random.Generator, settings: GeneratorSettings, classes: 
         high = np.where(inside, upper[classes[a]], edges_of[-1])
         b = grouped[np.minimum(np.searchsorted(edges_of, low + rng.random(draws) * (high - low)), n - 1)]
         pairs = np.minimum(a, b) * n + np.maximum(a, b)
-        fresh = np.setdiff1d(pairs[a != b], keys)
+        fresh = sorted_unique(pairs[a != b])
+        fresh = fresh[~np.isin(fresh, keys, kind="sort")] if keys.size else fresh
         keys = np.concatenate((keys, rng.permutation(fresh)[:missing]))
     u, v = np.divmod(keys, n)
     both = np.sort(np.concatenate((u * n + v, v * n + u)))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sylvie.data.arrays import Array
+from sylvie.data.arrays import Array, sorted_unique
 from sylvie.data.graph import GraphData, SparseRows
 from sylvie.partition.metis import check_parts
 from sylvie.partition.partition import BoundaryPool, Partition
@@ -59,7 +59,7 @@ def find_crossings(graph: GraphData, assignment: Array) -> Crossings:
     src, dst = graph.src.numpy(), graph.dst.numpy()
     cross = assignment[src] != assignment[dst]
     sources, receivers = src[cross], assignment[dst[cross]]
-    keys = np.unique(receivers * graph.num_nodes + sources)
+    keys = sorted_unique(receivers * graph.num_nodes + sources)
     receiver, node = np.divmod(keys, graph.num_nodes)
     owner = assignment[node]
     order = np.lexsort((node, owner, receiver))
@@ -147,15 +147,12 @@ def _local_edges(whole: _Whole, rank: int, num_inner: int, halo: Array) -> tuple
     """In-edges of the inner nodes in local rows, int32, sorted by (destination, global source id)."""
     src, dst = whole.graph.src.numpy(), whole.graph.dst.numpy()
     mine = whole.owner[dst] == rank
-    src, dst = src[mine], dst[mine]
-    order = np.lexsort((src, dst))
-    src, dst = src[order], dst[order]
-    by_id = np.argsort(halo, kind="stable")
-    place = np.searchsorted(halo, src, sorter=by_id)
-    remote = whole.owner[src] != rank
-    local = whole.row[src]
-    local[remote] = num_inner + by_id[place[remote]]
-    return local.astype(np.int32), whole.row[dst].astype(np.int32)
+    # One sort of a joint key: destinations are ascending in their rows as in their ids.
+    keys = np.sort(whole.row[dst[mine]] * whole.graph.num_nodes + src[mine])
+    row, source = np.divmod(keys, whole.graph.num_nodes)
+    place = whole.row.copy()
+    place[halo] = num_inner + np.arange(halo.size)
+    return place[source].astype(np.int32), row.astype(np.int32)
 
 
 def select_rows(features: Tensor | SparseRows, rows: Tensor) -> Tensor | SparseRows:

@@ -1,9 +1,6 @@
-"""Settings shared by all tests."""
+"""Every test computes on one thread: worlds of several ranks share the cores of one machine."""
 
-from __future__ import annotations
+import os
 
-from hypothesis import settings
-
-# Tests run beside other work, so an example's wall time says nothing about the code.
-settings.register_profile("sylvie", deadline=None)
-settings.load_profile("sylvie")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("DGLBACKEND", "pytorch")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sylvie_trace.columns import MISSING, PURPOSES, group_codes
-from sylvie_trace.reader import Run
+from sylvie_trace.columns import MISSING, PURPOSES, Column, group_codes
+from sylvie_trace.reader import RankTrace, Run
 from sylvie_trace.schema import TRAIN
 
 
@@ -30,44 +30,39 @@ def straggler(run: Run) -> Straggler | None:
     Sending times come from the receivers' records, moved onto rank 0's clock; an exchange counts when the
     times of all ranks that sent in it are known, at least two.
     """
-    offsets = {trace.rank: trace.header.offset_ns for trace in run.ranks}
-    fields = [(name, np.int64) for name in ("epoch", "layer", "step", "direction", "time", "rank")]
-    tables = []
-    for trace in run.ranks:
-        messages = trace.messages
-        known = (messages["purpose"] == PURPOSES[TRAIN]) & (messages["sent_ns"] != MISSING)
-        messages = messages[
-            known & (messages["recv_epoch"] != MISSING) & np.isin(messages["peer"], list(offsets))
-        ]
-        table = np.zeros(len(messages), dtype=fields)
-        for name in ("layer", "step", "direction"):
-            table[name] = messages[name]
-        table["epoch"], table["rank"] = messages["recv_epoch"], messages["peer"]
-        shift = np.zeros(run.world_size, dtype=np.int64)
-        for rank, offset in offsets.items():
-            shift[rank] = offset
-        table["time"] = messages["sent_ns"] - shift[messages["peer"]]
-        tables.append(table)
-    sent = np.concatenate(tables)
-    if not len(sent):
+    parts = [_sent(run, trace) for trace in run.ranks]
+    exchange = group_codes([np.concatenate([part[i] for part in parts]) for i in range(4)])
+    epoch, rank, time = (np.concatenate([part[i] for part in parts]) for i in (0, 4, 5))
+    if not len(exchange):
         return None
-    exchange = group_codes([sent[name] for name in ("epoch", "layer", "step", "direction")])
     # A rank counts once in an exchange, with its latest message; then exchanges in order, by time inside.
-    order = np.lexsort((sent["time"], sent["rank"], exchange))
-    sent, exchange = sent[order], exchange[order]
-    final = _ends(exchange) | _ends(sent["rank"])
-    sent, exchange = sent[final], exchange[final]
-    order = np.lexsort((sent["time"], exchange))
-    sent, exchange = sent[order], exchange[order]
+    order = np.lexsort((time, rank, exchange))
+    order = order[_ends(exchange[order]) | _ends(rank[order])]
+    order = order[np.lexsort((time[order], exchange[order]))]
+    exchange, rank, time = exchange[order], rank[order], time[order]
     last = np.nonzero(_ends(exchange))[0]
     last = last[(last > 0) & (exchange[last] == exchange[last - 1])]  # a second rank to compare with
     if not last.size:
         return None
     late_ns = np.zeros(run.world_size, dtype=np.int64)
-    np.add.at(late_ns, sent["rank"][last], sent["time"][last] - sent["time"][last - 1])
-    rank = int(np.argmax(late_ns))
-    share = float((sent["rank"][last] == rank).mean())
-    return Straggler(rank, share, int(late_ns[rank]) / 1e9 / len(np.unique(sent["epoch"])))
+    np.add.at(late_ns, rank[last], time[last] - time[last - 1])
+    slowest = int(np.argmax(late_ns))
+    share = float((rank[last] == slowest).mean())
+    return Straggler(slowest, share, int(late_ns[slowest]) / 1e9 / len(np.unique(epoch)))
+
+
+def _sent(run: Run, trace: RankTrace) -> tuple[Column, ...]:
+    """(epoch, layer, step, direction, sender, time on rank 0's clock) of the messages a rank received."""
+    offset = np.full(run.world_size, MISSING, dtype=np.int64)
+    for other in run.ranks:
+        offset[other.rank] = other.header.offset_ns
+    messages = trace.messages
+    known = (messages["purpose"] == PURPOSES[TRAIN]) & (messages["sent_ns"] != MISSING)
+    known &= (messages["recv_epoch"] != MISSING) & (offset[messages["peer"]] != MISSING)
+    messages = messages[known]
+    exchange = (messages[name] for name in ("recv_epoch", "layer", "step", "direction"))
+    peer = messages["peer"]
+    return (*exchange, peer, messages["sent_ns"] - offset[peer])
 
 
 def _ends(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from sylvie_trace.columns import MISSING, PURPOSES
+from sylvie_trace.columns import MISSING, PURPOSES, Table
 from sylvie_trace.conservation import BOOKED, conservation, exchange_name
 from sylvie_trace.reader import Run
 from sylvie_trace.schema import ASYNC, SYNC, TRAIN
@@ -91,24 +92,25 @@ def ages(run: Run) -> Iterator[str]:
         table = trace.messages
         chosen = (table["purpose"] == PURPOSES[TRAIN]) & (table["age"] != MISSING)
         table = table[chosen & (table["consumed_epoch"] != MISSING)]
-        numbers = np.array(sorted(modes), dtype=np.int64)
-        stale = np.array([modes[number] == ASYNC for number in numbers.tolist()], dtype=np.int64)
-        place = np.searchsorted(numbers, table["consumed_epoch"])
-        place = np.minimum(place, max(len(numbers) - 1, 0))
-        known = (
-            numbers[place] == table["consumed_epoch"] if len(numbers) else np.zeros(len(table), dtype=bool)
-        )
-        expected = stale[place] if len(numbers) else table["age"]
-        wrong = (table["age"] != expected) & known
-        wrong |= (table["recv_epoch"] != MISSING) & (
-            table["age"] != table["consumed_epoch"] - table["recv_epoch"]
-        )
-        for row in table[wrong][:10]:
-            mode = modes.get(int(row["consumed_epoch"]), "unrecorded")
-            yield (
-                f"rank {trace.rank}, {exchange_name(row)}: rows of epoch {row['recv_epoch']} from rank "
-                f"{row['peer']} were used in {mode} epoch {row['consumed_epoch']} with age {row['age']}"
-            )
+        for used, consumed in ((table, table["consumed_epoch"]), (trace.reuses, trace.reuses["epoch"])):
+            wrong = _wrong_age(modes, used, consumed)
+            for row, epoch in zip(used[wrong].rows(10), consumed[wrong].tolist(), strict=False):
+                yield (
+                    f"rank {trace.rank}, {exchange_name(row)}: rows of epoch {row['recv_epoch']} from rank "
+                    f"{row['peer']} were used in {modes.get(epoch, 'unrecorded')} epoch {epoch} "
+                    f"with age {row['age']}"
+                )
+
+
+def _wrong_age(modes: dict[int, str], used: Table, consumed: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether each row's age is not that of its epoch's mode, or not the difference of its epochs."""
+    wrong: npt.NDArray[np.bool_] = (used["recv_epoch"] != MISSING) & (
+        used["age"] != consumed - used["recv_epoch"]
+    )
+    for mode, age in ((SYNC, 0), (ASYNC, 1)):
+        ran = [epoch for epoch, name in modes.items() if name == mode]
+        wrong |= (used["age"] != age) & np.isin(consumed, ran)
+    return wrong
 
 
 def causality(run: Run) -> Iterator[str]:
@@ -118,7 +120,7 @@ def causality(run: Run) -> Iterator[str]:
         table = trace.messages
         for name in ("encode", "wire", "decode", "wait"):
             start, end = table[f"{name}_start_ns"], table[f"{name}_end_ns"]
-            for row in table[(start != MISSING) & (end != MISSING) & (end < start)][:10]:
+            for row in table[(start != MISSING) & (end != MISSING) & (end < start)].rows(10):
                 yield f"rank {trace.rank}, {exchange_name(row)}: its {name} ends before it starts"
         for peer, header in headers.items():
             mine = trace.header
@@ -127,7 +129,7 @@ def causality(run: Run) -> Iterator[str]:
             ]
             sent = rows["sent_ns"] - header.offset_ns + mine.offset_ns
             early = sent - rows["wire_end_ns"] > header.offset_bound_ns + mine.offset_bound_ns
-            for row in rows[early][:10]:
+            for row in rows[early].rows(10):
                 yield (
                     f"rank {trace.rank}, {exchange_name(row)}: rows from rank {peer} arrived before it sent "
                     f"them, beyond the clocks' bounds"
@@ -150,10 +152,13 @@ def epoch_sums(run: Run) -> Iterator[str]:
         table = trace.messages[trace.messages["purpose"] == PURPOSES[TRAIN]]
         numbers = np.array([record.epoch for record in trace.epochs], dtype=np.int64)
         order = np.argsort(table["epoch"], kind="stable")
-        table = table[order]
-        low, high = (np.searchsorted(table["epoch"], numbers, side=side) for side in ("left", "right"))
+        epochs = table["epoch"][order]
+        low, high = (
+            np.searchsorted(epochs, numbers, side="left"),
+            np.searchsorted(epochs, numbers, side="right"),
+        )
         for booked in BOOKED:
-            cumulated = np.concatenate(([0], np.cumsum(table[booked])))
+            cumulated = np.concatenate(([0], np.cumsum(table[booked][order])))
             summed = cumulated[high] - cumulated[low]
             said = np.array([getattr(record, booked) for record in trace.epochs], dtype=np.int64)
             for index in np.nonzero(summed != said)[0][:10].tolist():

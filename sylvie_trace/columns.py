@@ -1,12 +1,12 @@
-"""Message and span records as numpy structured arrays: a million of them fit in a few hundred MB.
+"""Message, reuse and span records as numpy columns: a million of them fit in a few hundred MB.
 
 ``None`` becomes ``MISSING``; the few strings become small codes, listed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import msgspec
 import numpy as np
@@ -23,15 +23,13 @@ from sylvie_trace.schema import (
     SYNC,
     TRAIN,
     Message,
+    Reuse,
     Span,
 )
 
 #: Stands for None in the integer columns.
 MISSING = int(np.iinfo(np.int64).min)
 MAXIMUM = int(np.iinfo(np.int64).max)
-
-Table = npt.NDArray[np.void]
-"""A structured array with the fields of one record kind."""
 
 PURPOSES = {TRAIN: 0, EVALUATE: 1, INPUT_HALO: 2}
 DIRECTIONS = {FORWARD: 0, BACKWARD: 1}
@@ -49,14 +47,55 @@ _CODED: dict[str, dict[str, int]] = {
 _SMALL = frozenset(("unused", "fused"))
 
 
-def _dtype(record: type[msgspec.Struct]) -> np.dtype[np.void]:
-    coded = (*_CODED, *_SMALL)
-    small = {name: np.int16 if name == "name" else np.int8 for name in (*coded, "name")}
-    return np.dtype([(name, small.get(name, np.int64)) for name in record.__struct_fields__])
+Column = npt.NDArray[Any]
+Index = npt.NDArray[np.bool_] | npt.NDArray[np.int64]
 
 
-MESSAGE_DTYPE = _dtype(Message)
-SPAN_DTYPE = _dtype(Span)
+class Table:
+    """Records of one kind as columns of equal length, named as the record's fields.
+
+    ``table["epoch"]`` is a column; ``table[chosen]`` the rows of a mask or of indices, whose columns are gathered
+    when they are first asked for.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], index: npt.NDArray[np.int64] | None = None) -> None:
+        self._columns = columns
+        self._index = index
+        self._gathered: dict[str, Column] = {}
+        self._length = len(next(iter(columns.values()))) if index is None else len(index)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(self._columns)
+
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: Index) -> Table: ...
+    def __getitem__(self, key: str | Index) -> Column | Table:
+        if isinstance(key, str):
+            if self._index is None:
+                return self._columns[key]
+            if key not in self._gathered:
+                self._gathered[key] = self._columns[key][self._index]
+            return self._gathered[key]
+        chosen = np.nonzero(key)[0] if key.dtype == np.bool_ else key.astype(np.int64)
+        return Table(self._columns, chosen if self._index is None else self._index[chosen])
+
+    def rows(self, limit: int | None = None) -> Iterator[dict[str, int]]:
+        """The first ``limit`` rows, or all, as dictionaries of codes and numbers."""
+        for place in range(len(self) if limit is None else min(limit, len(self))):
+            yield {name: int(self[name][place]) for name in self.names}
+
+
+def _layout(record: type[msgspec.Struct]) -> dict[str, type[np.generic]]:
+    """The columns of a record kind with their types."""
+    small: dict[str, type[np.generic]] = dict.fromkeys((*_CODED, *_SMALL), np.int8)
+    return {name: {**small, "name": np.int16}.get(name, np.int64) for name in record.__struct_fields__}
 
 
 class ColumnError(ValueError):
@@ -68,20 +107,22 @@ class ColumnError(ValueError):
 
 
 class TableBuilder:
-    """Collects records of one kind and packs them into a structured array chunk by chunk.
+    """Collects records of one kind and packs them into columns chunk by chunk.
 
     ``names`` numbers the span names met so far and is shared by all ranks of a run.
     """
 
     CHUNK = 1 << 15
 
-    def __init__(self, dtype: np.dtype[np.void], names: dict[str, int]) -> None:
-        self._dtype, self._names = dtype, names
+    def __init__(self, record: type[msgspec.Struct], names: dict[str, int]) -> None:
+        self._layout, self._names = _layout(record), names
         self._pending: list[Any] = []
         self._lines: list[int] = []
-        self._chunks: list[Table] = []
+        self._chunks: dict[str, list[Column]] = {
+            name: [np.empty(0, dtype=kind)] for name, kind in self._layout.items()
+        }
 
-    def add(self, record: Message | Span, line: int = 0) -> None:
+    def add(self, record: Message | Reuse | Span, line: int = 0) -> None:
         """Append the record of a line; a full chunk is packed, and raises ``ColumnError`` as ``finish`` does."""
         self._pending.append(record)
         self._lines.append(line)
@@ -91,19 +132,17 @@ class TableBuilder:
     def finish(self) -> Table:
         """The table of everything added. ``ColumnError`` for a word or a number outside the schema."""
         self._pack()
-        return np.concatenate(self._chunks) if self._chunks else np.empty(0, dtype=self._dtype)
+        return Table({name: np.concatenate(chunks) for name, chunks in self._chunks.items()})
 
     def _pack(self) -> None:
         if not self._pending:
             return
-        chunk: Table = np.empty(len(self._pending), dtype=self._dtype)
         rows = map(msgspec.structs.astuple, self._pending)
-        for name, values in zip(self._dtype.names or (), zip(*rows, strict=True), strict=True):
+        for name, values in zip(self._layout, zip(*rows, strict=True), strict=True):
             try:
-                chunk[name] = self._column(name, values)
+                self._chunks[name].append(self._column(name, values))
             except (KeyError, OverflowError):
                 raise self._error(name, values) from None
-        self._chunks.append(chunk)
         self._pending.clear()
         self._lines.clear()
 
@@ -117,7 +156,7 @@ class TableBuilder:
                 return ColumnError(line, f"{name} {value} needs more than 64 bits")
         raise AssertionError(name)
 
-    def _column(self, name: str, values: tuple[Any, ...]) -> npt.NDArray[Any]:
+    def _column(self, name: str, values: tuple[Any, ...]) -> Column:
         if name == "name":
             for value in dict.fromkeys(values):  # numbered as they appear: the same file, the same codes
                 self._names.setdefault(value, len(self._names))
@@ -126,7 +165,7 @@ class TableBuilder:
             return np.fromiter(map(_CODED[name].__getitem__, values), np.int8, len(values))
         if name not in _SMALL and None in values:
             values = tuple(MISSING if value is None else value for value in values)
-        return np.fromiter(values, self._dtype[name], len(values))
+        return np.fromiter(values, self._layout[name], len(values))
 
 
 def group_codes(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sylvie_trace.columns import MESSAGE_DTYPE, SPAN_DTYPE, ColumnError, Table, TableBuilder
+from sylvie_trace.columns import ColumnError, Table, TableBuilder
 from sylvie_trace.run_dir import RunDir
 from sylvie_trace.schema import (
     SCHEMA_VERSION,
@@ -25,6 +25,7 @@ from sylvie_trace.schema import (
     Footer,
     Header,
     Message,
+    Reuse,
     Span,
 )
 
@@ -37,7 +38,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank's records in the order of writing. ``messages`` and ``spans`` are structured arrays."""
+    """One rank's records in the order of writing; the many kinds as tables of columns."""
 
     path: Path
     header: Header
@@ -45,6 +46,7 @@ class RankTrace:
     decisions: tuple[Decision, ...]
     bits: tuple[Bits, ...]
     messages: Table
+    reuses: Table
     spans: Table
     faults: tuple[Fault, ...]
     footer: Footer | None
@@ -160,8 +162,9 @@ class _TraceReader:
         self.path = path
         self.header: Header | None = None
         self.small: dict[type, list[Any]] = {kind: [] for kind in (Epoch, Decision, Bits, Fault, Footer)}
-        self.messages = TableBuilder(MESSAGE_DTYPE, names)
-        self.spans = TableBuilder(SPAN_DTYPE, names)
+        self.messages = TableBuilder(Message, names)
+        self.reuses = TableBuilder(Reuse, names)
+        self.spans = TableBuilder(Span, names)
         self.records = 0
         self.torn = False
         self.last: type | None = None
@@ -182,10 +185,10 @@ class _TraceReader:
             ) from None
         kind = type(record)
         try:
-            if kind is Message:
+            if kind is Message or kind is Reuse:
                 if not 0 <= record.peer < self.header.world_size:
                     raise ValueError(f"peer {record.peer} of {self.header.world_size} ranks")
-                self.messages.add(record, number)
+                (self.messages if kind is Message else self.reuses).add(record, number)
             elif kind is Span:
                 self.spans.add(record, number)
             elif kind is Header:
@@ -220,7 +223,7 @@ class _TraceReader:
         if self.header is None:
             return None
         try:
-            messages, spans = self.messages.finish(), self.spans.finish()
+            tables = [table.finish() for table in (self.messages, self.reuses, self.spans)]
         except ColumnError as error:
             raise TraceError(f"{self.path}:{error.line}: {error}") from None
         footers = self.small[Footer]
@@ -230,8 +233,9 @@ class _TraceReader:
             epochs=tuple(self.small[Epoch]),
             decisions=tuple(self.small[Decision]),
             bits=tuple(self.small[Bits]),
-            messages=messages,
-            spans=spans,
+            messages=tables[0],
+            reuses=tables[1],
+            spans=tables[2],
             faults=tuple(self.small[Fault]),
             footer=footers[-1] if footers else None,
             footer_is_last=self.last is Footer and len(footers) == 1,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from sylvie_trace.schema import SPAN_CHECKPOINT, SPAN_EVALUATE, Epoch, Header, Message, Record, Span
+from sylvie_trace.schema import SPAN_CHECKPOINT, SPAN_EVALUATE, Epoch, Header, Message, Record, Reuse, Span
 
 #: Spans kept with tracing off: an epoch's time is stated without them, so their extent must be known.
 _ALWAYS = frozenset((SPAN_EVALUATE, SPAN_CHECKPOINT))
@@ -21,7 +21,8 @@ class Recorder:
     Each line is a single ``write`` on an ``O_APPEND`` descriptor: nothing is buffered in the process, so
     every recorded line survives SIGKILL. May be called from any thread.
 
-    ``trace`` false drops ``message`` and ``span`` records of epochs >= 0, except evaluations and checkpoints.
+    ``trace`` false drops ``message``, ``reuse`` and ``span`` records of epochs >= 0, but keeps evaluations and
+    checkpoints.
     Raises ``ValueError`` when ``path`` already holds records.
     """
 
@@ -62,7 +63,7 @@ class Recorder:
     @staticmethod
     def _is_detail(record: Record) -> bool:
         kind = type(record)
-        if kind is Message:
+        if kind is Message or kind is Reuse:
             return record.epoch >= 0  # type: ignore[attr-defined, no-any-return]
         if kind is Span:
             return record.epoch >= 0 and record.name not in _ALWAYS  # type: ignore[attr-defined]

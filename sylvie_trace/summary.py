@@ -150,12 +150,12 @@ def _modes(run: Run) -> Modes:
 
 
 def _staleness(run: Run) -> dict[str, int]:
-    """Consumed training messages by age, summed over ranks."""
+    """Consumed training messages by age, summed over ranks; rows used a second time count again."""
     counts: Counter[str] = Counter({"0": 0, "1": 0})
     for trace in run.ranks:
-        table = trace.messages
-        consumed = table[(table["purpose"] == PURPOSES[TRAIN]) & (table["age"] != MISSING)]
-        values, numbers = np.unique(consumed["age"], return_counts=True)
+        consumed = trace.messages["age"][trace.messages["purpose"] == PURPOSES[TRAIN]]
+        ages = np.concatenate((consumed[consumed != MISSING], trace.reuses["age"]))
+        values, numbers = np.unique(ages, return_counts=True)
         counts.update(dict(zip(map(str, values.tolist()), numbers.tolist(), strict=True)))
     return dict(counts)
 

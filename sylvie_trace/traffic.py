@@ -117,11 +117,9 @@ def _by_layer(tables: Sequence[Table], epochs: int) -> tuple[LayerTraffic, ...]:
     """Traffic by exchange of every rank's training messages, per epoch."""
     exchanges = sorted(
         {
-            (layer, step, direction)
+            (row["layer"], row["step"], row["direction"])
             for table in tables
-            for layer, step, direction in table[_first_of_each(table)][
-                ["layer", "step", "direction"]
-            ].tolist()
+            for row in table[_first_of_each(table)].rows()
         }
     )
     names = {code: name for name, code in DIRECTIONS.items()}

@@ -93,7 +93,7 @@ def _train_ns(run: Run, trace: RankTrace) -> int:
 def _total_ns(trace: RankTrace) -> int:
     """From the first thing a rank recorded to the last."""
     starts: list[int] = [trace.header.clock_ns]
-    if trace.spans.size:
+    if len(trace.spans):
         starts.append(int(trace.spans["start_ns"].min()))
     ends = [trace.header.clock_ns, *(record.end_ns for record in trace.epochs[-1:])]
     if trace.footer is not None:

@@ -12,6 +12,7 @@ import pytest
 from sylvie_trace.audit import validate
 from sylvie_trace.decision import ControllerConfig
 from sylvie_trace.reader import read_run
+from sylvie_trace.report import build
 from sylvie_trace.schema import Bits, Decision, Epoch, Footer, Message
 
 Make = Callable[..., Any]
@@ -141,6 +142,24 @@ def test_epochs_out_of_order_are_noticed(synthetic: Make) -> None:
 
 def test_an_asynchronous_first_epoch_is_noticed(synthetic: Make) -> None:
     assert "epoch 0 must be sync" in (first(synthetic(change=alter(Epoch, 0, 0, mode="async"))) or "")
+
+
+def reuse(made: Any, rank: int, **fields: Any) -> None:
+    """Add to a rank's trace that its first asynchronous epoch used the last synchronous one's rows."""
+    record = {"kind": "reuse", "layer": 2, "step": 0, "direction": "forward", "peer": 1 - rank, **fields}
+    lines = made.directory.trace_file(rank).read_text().splitlines(keepends=True)
+    made.rewrite(rank, "".join([*lines[:-1], json.dumps(record) + "\n", lines[-1]]))
+
+
+def test_rows_used_a_second_time_have_an_age_too(synthetic: Make) -> None:
+    made = synthetic(controller=ControllerConfig(schedule="async"))
+    reuse(made, 0, epoch=1, recv_epoch=0, age=1)
+    assert first(made) is None
+    assert build(read_run(made.path)).staleness == {"0": 2, "1": 2 * 11 + 1}
+    reuse(made, 1, epoch=4, recv_epoch=2, age=2)
+    assert first(made) == (
+        "rank 1, train epoch 4 L2.0 forward: rows of epoch 2 from rank 0 were used in async epoch 4 with age 2"
+    )
 
 
 def test_incomplete_files_are_noticed(synthetic: Make) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sylvie_trace.recorder import Recorder
-from sylvie_trace.schema import Bits, Epoch, Fault, Footer, Header, Message, Span
+from sylvie_trace.schema import Bits, Epoch, Fault, Footer, Header, Message, Reuse, Span
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -102,7 +102,12 @@ def test_without_tracing_only_the_details_of_epochs_are_dropped(tmp_path: Path) 
     path = tmp_path / "t.jsonl"
     recorder = Recorder(path, header(trace=False))
     assert not recorder.trace
-    dropped = [message(0), message(7, "evaluate"), Span(name="forward", epoch=0, start_ns=1, end_ns=2)]
+    dropped = [
+        message(0),
+        message(7, "evaluate"),
+        Span(name="forward", epoch=0, start_ns=1, end_ns=2),
+        Reuse(epoch=3, layer=1, step=0, direction="forward", peer=1, recv_epoch=2, age=1),
+    ]
     kept = [
         Span(name="partition", epoch=-1, start_ns=1, end_ns=2),
         Span(name="evaluate", epoch=3, start_ns=1, end_ns=2),

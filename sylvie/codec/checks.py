@@ -44,3 +44,8 @@ def check_decode(body: Tensor, layout: BodyLayout, out: Tensor) -> None:
         shaped and out.is_contiguous(),
         f"out must be contiguous float32 [{layout.rows}, {layout.dim}], not {out.dtype} {tuple(out.shape)}",
     )
+
+
+def index_error(row: int, index: int, source: Tensor) -> ValueError:
+    """What to raise for an index that selects no row of source."""
+    return ValueError(f"index[{row}] = {index} is outside the {source.shape[0]} rows of source")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sylvie.codec import cpu_kernels, noise, vector
 from sylvie.codec.base import NonFiniteRowError
-from sylvie.codec.checks import check_decode, check_encode
+from sylvie.codec.checks import check_decode, check_encode, index_error
 from sylvie.codec.layout import BodyLayout, NoiseKey
 
 
@@ -81,9 +81,7 @@ class CpuCodec:
         )
         if status <= cpu_kernels.INDEX_ERROR:
             row = cpu_kernels.INDEX_ERROR - status
-            raise ValueError(
-                f"index[{row}] = {int(index[row])} is outside the {source.shape[0]} rows of source"
-            )
+            raise index_error(row, int(index[row]), source)
         if status != cpu_kernels.DONE:
             raise NonFiniteRowError(status, int(layout.node_ids[status]), key)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from sylvie.codec.base import NonFiniteRowError
-from sylvie.codec.checks import check_decode, check_encode
+from sylvie.codec.checks import check_decode, check_encode, index_error
 from sylvie.codec.layout import WIDTHS, BodyLayout, NoiseKey
 from sylvie.codec.noise import uniforms
 
@@ -113,6 +113,9 @@ class ReferenceCodec:
         check_encode(source, index, layout, out)
         if layout.rows == 0:
             return
+        outside = torch.nonzero((index < 0) | (index >= source.shape[0])).flatten()
+        if outside.shape[0]:
+            raise index_error(int(outside[0]), int(index[outside[0]]), source)
         rows = source.detach()[index]
         levels = ((1 << layout.bits.to(torch.int32)) - 1).to(torch.float32)
         low, scale, finite = row_grid(rows, levels, layout.metadata)

@@ -26,7 +26,7 @@ def write_planetoid(folder: Path, name: str = "cora", protocol: int = 2) -> np.n
     x = rng.integers(0, 2, (10, FEATURES)).astype(np.float32)
     x[7] = 0
     y = np.eye(CLASSES, dtype=np.int32)[np.arange(10) % CLASSES]
-    order = [8, 6, 9]
+    order = [9, 6, 8]
     graph: defaultdict[int, list[int]] = defaultdict(list)
     for a, b in ((0, 1), (1, 0), (1, 2), (1, 2), (3, 6), (8, 9), (9, 9)):
         graph[a].append(b)

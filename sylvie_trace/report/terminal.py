@@ -32,7 +32,8 @@ def render(report: Report, console: Console) -> None:
         console.print(_layers(report))
     for finding in report.findings:
         line = Text(f"{finding.status:8}", style=_STYLES[finding.status])
-        console.print(line.append(f" {finding.check}: {finding.evidence}", style="default"))
+        line.append(f" {finding.check}: {finding.evidence}", style="default")
+        console.print(line, soft_wrap=True)
 
 
 def duration(seconds: float | None) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from sylvie_trace.decision import Controller, ControllerConfig
@@ -53,7 +52,7 @@ class Plan:
     gap_ms: int = 0
     evaluate_ms: int = 30
     evaluate_every: int = 5
-    change: Callable[[int, msgspec.Struct], msgspec.Struct | None] = lambda rank, record: record
+    change: Callable[[int, Any], Any] = lambda rank, record: record
 
 
 class SyntheticRun:

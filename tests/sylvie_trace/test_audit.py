@@ -29,7 +29,7 @@ def test_an_honest_run_is_valid(synthetic: Make, schedule: str, trace: bool) -> 
     assert list(validate(read_run(made.path))) == []
 
 
-def alter(kind: type, rank: int, epoch: int, **changes: Any) -> Callable[[int, Any], Any]:
+def alter(kind: type[Any], rank: int, epoch: int, **changes: Any) -> Callable[[int, Any], Any]:
     """A change of the one record of ``kind`` that ``rank`` writes for ``epoch``."""
 
     def change(who: int, record: Any) -> Any:

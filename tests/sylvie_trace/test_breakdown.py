@@ -98,7 +98,7 @@ def test_a_late_rank_makes_the_others_wait(synthetic: Make) -> None:
 
 
 def test_a_wait_for_an_unknown_sender_is_transfer(synthetic: Make) -> None:
-    def forget(rank: int, record: msgspec.Struct) -> msgspec.Struct:
+    def forget(rank: int, record: Any) -> Any:
         return msgspec.structs.replace(record, sent_ns=None) if hasattr(record, "sent_ns") else record
 
     parts = parts_ms(synthetic(controller=SYNC, late_ms=(0, 40), change=forget))
@@ -120,7 +120,7 @@ def test_evaluations_and_checkpoints_belong_to_no_epoch(synthetic: Make) -> None
 def test_without_the_spans_the_time_is_other(synthetic: Make) -> None:
     """Nothing is a remainder but ``other``: work that nobody measured is not called compute."""
 
-    def drop(rank: int, record: msgspec.Struct) -> msgspec.Struct | None:
+    def drop(rank: int, record: Any) -> Any:
         return None if isinstance(record, Span) and record.name == "backward" else record
 
     made = synthetic(controller=SYNC, change=drop)
@@ -133,7 +133,7 @@ def test_without_the_spans_the_time_is_other(synthetic: Make) -> None:
 def test_overlapping_spans_count_once(synthetic: Make) -> None:
     """An all-reduce that starts inside backward is not compute as well; parts never exceed the epoch."""
 
-    def overlap(rank: int, record: msgspec.Struct) -> msgspec.Struct:
+    def overlap(rank: int, record: Any) -> Any:
         if isinstance(record, Span) and record.name == "gradient_allreduce":
             return msgspec.structs.replace(record, start_ns=record.start_ns - 6_000_000)
         return record
@@ -151,7 +151,7 @@ def test_measured_epochs(count: int, measured: list[int]) -> None:
 
 
 def test_an_epoch_is_as_long_as_on_its_slowest_rank(synthetic: Make) -> None:
-    def longer(rank: int, record: msgspec.Struct) -> msgspec.Struct:
+    def longer(rank: int, record: Any) -> Any:
         if rank == 1 and getattr(record, "mode_after", None) is None and hasattr(record, "epoch_time_ns"):
             return msgspec.structs.replace(record, end_ns=record.end_ns + 5_000_000)
         return record

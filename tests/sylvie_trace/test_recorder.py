@@ -38,7 +38,7 @@ def header(**changes: Any) -> Header:
 
 
 def message(epoch: int, purpose: str = "train") -> Message:
-    counts = {
+    counts: dict[str, Any] = {
         f"{side}{name}": 1
         for side in ("", "recv_")
         for name in ("rows", "main_bytes", "meta_bytes", "header_bytes")
@@ -63,7 +63,7 @@ def message(epoch: int, purpose: str = "train") -> Message:
 
 
 def epoch(number: int, **changes: Any) -> Epoch:
-    counts = dict.fromkeys(
+    counts: dict[str, Any] = dict.fromkeys(
         ("rows", "main_bytes", "meta_bytes", "header_bytes", "gradient_allreduce_bytes"), 0
     )
     values: dict[str, Any] = {
@@ -131,6 +131,21 @@ def test_no_nan_reaches_the_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="epoch 1: et nan s"):
         recorder.record(epoch(1, et_s=math.nan))
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_many_details_are_whole_lines_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    recorder = Recorder(path, header())
+    recorder.record_details([message(n) for n in range(5)])
+    recorder.record_details([])
+    one_by_one = [json.dumps(json.loads(line)) for line in path.read_text().splitlines()[1:]]
+    for n in range(5):
+        recorder.record(message(n))
+    lines = [json.dumps(json.loads(line)) for line in path.read_text().splitlines()[1:]]
+    assert len(one_by_one) == 5 and lines == one_by_one * 2
+    silent = Recorder(tmp_path / "off.jsonl", header(trace=False))
+    silent.record_details([message(0), Span(name="load", epoch=-1, start_ns=0, end_ns=1)])
+    assert kinds(tmp_path / "off.jsonl") == ["header", "span"]
 
 
 def test_a_used_file_is_refused(tmp_path: Path) -> None:

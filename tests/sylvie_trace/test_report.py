@@ -13,7 +13,7 @@ from sylvie_trace.decision import ControllerConfig
 from sylvie_trace.reader import read_run
 from sylvie_trace.report import Report, build, json_
 from sylvie_trace.report_types import to_builtins
-from sylvie_trace.schema import Bits, Epoch, Message
+from sylvie_trace.schema import Bits, Epoch, Message, Span
 
 Make = Callable[..., Any]
 
@@ -186,6 +186,17 @@ def test_a_run_json_of_another_form_does_no_harm(synthetic: Make) -> None:
     report = report_of(made)
     assert report.run.dataset is None and report.boundary.pool_nodes is None and report.offline_cached is None
     assert "boundary.pool_nodes" in " ".join(checks(report, "absent"))
+
+
+def test_a_cached_stage_took_no_time_and_a_missing_one_is_unknown(synthetic: Make) -> None:
+    def cached(rank: int, record: Any) -> Any:
+        if isinstance(record, Span) and record.name == "partition":
+            return msgspec.structs.replace(record, end_ns=record.start_ns)
+        return None if isinstance(record, Span) and record.name == "load" else record
+
+    report = report_of(synthetic(change=cached))
+    assert report.wall_s.partition == 0 and report.wall_s.load is None
+    assert "wall_s.load" in checks(report, "absent")
 
 
 def test_the_slow_rank_is_named(synthetic: Make) -> None:

@@ -1,8 +1,9 @@
-"""`python -m analysis.bench codec [--json]`: the codecs' rates against a memory copy on the same core in the same run.
+"""`python -m analysis.bench codec [--json]`: the codecs' rates against a memory copy on the same core in the
+same run.
 
-The machine's own speed drifts during a run, so every repetition times copy, encode and decode one after the other, and a rate
-is elements over the median time of REPEATS repetitions. The copy is of 64 MiB of float32. The reference codec, some fifty
-times slower, is given a sixteenth of the rows.
+The machine's own speed drifts during a run, so every repetition times copy, encode and decode one after the
+other, and a rate is elements over the median time of REPEATS repetitions. The copy is of 64 MiB of float32.
+The reference codec, some fifty times slower, is given a sixteenth of the rows.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--impl", choices=("reference", "cpu", "cuda"), help="only this codec (all that run here)"
     )
-    parser.add_argument("--metadata", choices=tuple(METADATA_BYTES), default="fp32", help="metadata form (fp32)")
+    parser.add_argument(
+        "--metadata", choices=tuple(METADATA_BYTES), default="fp32", help="metadata form (fp32)"
+    )
     args = parser.parse_args(argv)
     here = ["reference", "cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     if args.impl is not None and args.impl not in here:

@@ -22,7 +22,8 @@ def _check_body(body: Tensor, layout: BodyLayout, what: str) -> None:
 
 
 def check_encode(source: Tensor, index: Tensor, layout: BodyLayout, out: Tensor) -> None:
-    """Raise ValueError unless source is float32 [*, D], index int64 [m] and out uint8 [nbytes], all contiguous."""
+    """Raise ValueError unless source is float32 [*, D], index int64 [m] and out uint8 [nbytes], all
+    contiguous."""
     _require(layout.dim >= 1, f"a row needs at least one column, the layout has {layout.dim}")
     shaped = source.dtype == torch.float32 and source.dim() == 2 and source.shape[1] == layout.dim
     _require(

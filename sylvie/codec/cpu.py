@@ -1,7 +1,7 @@
 """The quantizer as one fused CPU kernel: a row is gathered, ranged, rounded and packed in a single visit.
 
-Same bytes as sylvie.codec.reference. The loops are in sylvie.codec.cpu_kernels; here they are compiled, at the first use or by
-warm_up(), cached on disk where a writable place exists, and called without the GIL.
+Same bytes as sylvie.codec.reference. The loops are in sylvie.codec.cpu_kernels; here they are compiled, at
+the first use or by warm_up(), cached on disk where a writable place exists, and called without the GIL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from sylvie.codec.layout import BodyLayout, NoiseKey
 
 
 def _revision() -> int:
-    """A checksum of every source that ends in the machine code; numba's cache by itself looks at one file only."""
+    """A checksum of every source that ends in the machine code; numba's cache by itself looks at one file
+    only."""
     checksum = 0
     for module in (cpu_kernels, vector, noise):
         checksum = zlib.crc32(Path(str(module.__file__)).read_bytes(), checksum)
@@ -31,7 +32,8 @@ def _revision() -> int:
 
 
 def _compile(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Machine code for one signature; from the disk cache, into it, or without it where no place can be written."""
+    """Machine code for one signature; from the disk cache, into it, or without it where no place can be
+    written."""
     compiled: Callable[..., Any]
     try:
         function.__qualname__ = f"{function.__name__}_{_revision():08x}"  # names the cache file
@@ -52,7 +54,8 @@ def _kernels() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache, now and not in the first epoch; safe in many processes at once."""
+    """Compile the kernels, or load them from the cache, now and not in the first epoch; safe in many
+    processes at once."""
     _kernels()
 
 
@@ -62,7 +65,8 @@ class CpuCodec:
     name = "cpu"
 
     def encode(self, source: Tensor, index: Tensor, layout: BodyLayout, key: NoiseKey, out: Tensor) -> None:
-        """See Codec.encode. Raises NonFiniteRowError for the first bad row and ValueError on bad arguments."""
+        """See Codec.encode. Raises NonFiniteRowError for the first bad row and ValueError on bad
+        arguments."""
         check_encode(source, index, layout, out)
         if layout.rows == 0:
             return

@@ -1,8 +1,9 @@
 """The two loops of the CPU codec, in numba: every row of a message, encoded or decoded in one visit.
 
-Same arithmetic as sylvie.codec.reference, same hash as sylvie.codec.noise. A row is ranged, rounded to codes of a byte each
-(straight into the body at 8 bits), and its codes are packed eight at a time in 64-bit words. Where a row is not a multiple
-of the lanes, the last block overlaps the one before it: it computes the same values again, so no slow remainder is left.
+Same arithmetic as sylvie.codec.reference, same hash as sylvie.codec.noise. A row is ranged, rounded to codes
+of a byte each (straight into the body at 8 bits), and its codes are packed eight at a time in 64-bit words.
+Where a row is not a multiple of the lanes, the last block overlaps the one before it: it computes the same
+values again, so no slow remainder is left.
 
 sylvie.codec.cpu compiles these functions; they are plain Python until then.
 """
@@ -92,7 +93,7 @@ def _bf16_up(x: Any) -> Any:
 
 @register_jitable
 def _has_nan(row: Any, dim: Any) -> bool:
-    for c in range(dim):  # noqa: SIM110: numba has no generator expressions
+    for c in range(dim):  # noqa: SIM110  (numba compiles no generator expressions)
         if np.isnan(load_f32(row, c)):
             return True
     return False
@@ -240,7 +241,8 @@ def encode_rows(
 ) -> int:
     """Encode every row of flat float32 ``source``; k1, k2 are the message's keys.
 
-    Returns DONE, or the first row that is not finite, or INDEX_ERROR − the first row whose index is out of range.
+    Returns DONE, or the first row that is not finite, or INDEX_ERROR − the first row whose index is out of
+    range.
     """
     rows = index.shape[0]
     scratch = np.zeros(dim + _SLACK, dtype=np.uint8)

@@ -1,10 +1,12 @@
-"""The quantizer on a CUDA device: the fused Triton kernels of sylvie.codec.triton_kernels, one launch per width in a message.
+"""The quantizer on a CUDA device: the fused Triton kernels of sylvie.codec.triton_kernels, one launch per
+width in a message.
 
-Same bytes as sylvie.codec.reference. Shown so far by Triton's interpreter only: *it has not run on a GPU yet*, so neither its
-speed nor its rounding there has been seen.
+Same bytes as sylvie.codec.reference. Shown so far by Triton's interpreter only: *it has not run on a GPU
+yet*, so neither its speed nor its rounding there has been seen.
 
-Nothing here waits for the device. Kernels run on the current stream; whether a row was not finite is copied to the host behind
-them and read when the next message is encoded, or by check(): the error then names the message it belongs to in its key.
+Nothing here waits for the device. Kernels run on the current stream; whether a row was not finite is copied
+to the host behind them and read when the next message is encoded, or by check(): the error then names the
+message it belongs to in its key.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _FINE = torch.iinfo(torch.int64).max  # above every row number
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """A layout's tensors on the device, the plan positions of each width's rows, and where kernels report a bad row."""
+    """A layout's tensors on the device, the plan positions of each width's rows, and where kernels report a
+    bad row."""
 
     node_ids: Tensor
     row_offset: Tensor
@@ -63,14 +66,17 @@ class CudaCodec:
         self._pending: list[_Pending] = []
 
     def encode(self, source: Tensor, index: Tensor, layout: BodyLayout, key: NoiseKey, out: Tensor) -> None:
-        """See Codec.encode. NonFiniteRowError may be that of an earlier message; check() waits for all of them."""
+        """See Codec.encode. NonFiniteRowError may be that of an earlier message; check() waits for all of
+        them."""
         check_encode(source, index, layout, out)
         self._read_status(wait=False)
         if layout.rows == 0:
             return
         placed = self._place(layout, source.device)
         if any(pending.status is placed.status_host for pending in self._pending):
-            self._read_status(wait=True)  # the same message again before its last status came: its buffer is still in use
+            self._read_status(
+                wait=True
+            )  # the same message again before its last status came: its buffer is still in use
         placed.status.fill_(_FINE)
         k1, k2 = message_keys(key)
         for bits, selected in placed.selected.items():
@@ -96,11 +102,9 @@ class CudaCodec:
         placed.status_host.copy_(placed.status, non_blocking=True)
         arrived = None
         if source.is_cuda:
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._pending.append(
-            _Pending(arrived=arrived, status=placed.status_host, layout=layout, key=key)
-        )
+        self._pending.append(_Pending(arrived=arrived, status=placed.status_host, layout=layout, key=key))
         if not source.is_cuda:  # under the interpreter everything has happened already
             self._read_status(wait=True)
 
@@ -126,7 +130,8 @@ class CudaCodec:
             )
 
     def check(self) -> None:
-        """Wait for every encoded message and raise NonFiniteRowError (or ValueError) for the first with a bad row."""
+        """Wait for every encoded message and raise NonFiniteRowError (or ValueError) for the first with a bad
+        row."""
         self._read_status(wait=True)
 
     def _read_status(self, *, wait: bool) -> None:
@@ -135,7 +140,7 @@ class CudaCodec:
             if oldest.arrived is not None:
                 if wait:
                     oldest.arrived.synchronize()
-                elif not oldest.arrived.query():
+                elif not oldest.arrived.query():  # type: ignore[no-untyped-call]
                     return
             self._pending.pop(0)
             not_finite, outside = (int(row) for row in oldest.status)

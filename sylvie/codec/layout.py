@@ -3,8 +3,8 @@
 After the 32-byte header (written by the exchange, not by a codec) a message's *body* holds
 
 1. the minimum of every row in plan order, then the scale of every row in plan order;
-2. the rows grouped by width 1, 2, 4, 8, in plan order inside a group, each ``ceil(D·b/8)`` = w bytes, planar: byte k holds
-   columns k, k + w, k + 2w, …, the first in the lowest bits.
+2. the rows grouped by width 1, 2, 4, 8, in plan order inside a group, each ``ceil(D·b/8)`` = w bytes, planar:
+   byte k holds columns k, k + w, k + 2w, …, the first in the lowest bits.
 
 A row at 32 bits has no metadata and its D columns follow as they are (fp32, or fp64 in a float64 run).
 """
@@ -22,10 +22,10 @@ METADATA_BYTES = {"fp32": 8, "bf16": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseKey:
-    """What the rounding noise is a function of, beside global node id and column (SPEC: counter-based randomness).
+    """What the rounding noise is a function of, beside global node id and column.
 
-    ``direction`` is 0 for embeddings, 1 for gradients; ``sender`` is the sending rank for gradients and 0 for embeddings,
-    so that an embedding's noise does not depend on how many ranks there are.
+    ``direction`` is 0 for embeddings, 1 for gradients; ``sender`` is the sending rank for gradients and 0 for
+    embeddings, so that an embedding's noise does not depend on how many ranks there are.
     """
 
     seed: int
@@ -40,8 +40,8 @@ class NoiseKey:
 class BodyLayout:
     """The body of one quantized message: m rows of ``dim`` columns, each at its own width.
 
-    ``row_offset[i]`` is the byte at which row i (plan order) starts in the body; its minimum and scale stand at
-    ``i · meta/2`` and ``(m + i) · meta/2`` for ``meta`` = 8 (fp32) or 4 (bf16) bytes.
+    ``row_offset[i]`` is the byte at which row i (plan order) starts in the body; its minimum and scale stand
+    at ``i · meta/2`` and ``(m + i) · meta/2`` for ``meta`` = 8 (fp32) or 4 (bf16) bytes.
     """
 
     dim: int
@@ -64,7 +64,7 @@ class BodyLayout:
 
 
 def body_layout(node_ids: Tensor, bits: Tensor, dim: int, metadata: str = "fp32") -> BodyLayout:
-    """Lay out a body for rows ``node_ids`` [m] at widths ``bits`` [m] ∈ {1, 2, 4, 8}; raises ValueError on another width."""
+    """Lay out a body for rows ``node_ids`` [m] at widths ``bits`` [m]; raises ValueError on an unknown width."""
     if metadata not in METADATA_BYTES:
         raise ValueError(f"metadata form {metadata!r} is unknown; use one of {', '.join(METADATA_BYTES)}")
     if not bool(torch.isin(bits, torch.tensor(WIDTHS, dtype=bits.dtype)).all()):

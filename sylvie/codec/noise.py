@@ -1,22 +1,25 @@
 """The rounding noise: a counter-based hash of (message, global node id, column), the same in every codec.
 
-All arithmetic is on unsigned 32-bit integers and wraps. ``GOLDEN`` = 0x9E3779B9, ``GOLDEN2`` = 0x85EBCA6B, ``M1`` =
-0x7FEB352D, ``M2`` = 0x846CA68B; ``mix`` is the low-bias two-multiply finaliser found by C. Wellons' hash prospector::
+All arithmetic is on unsigned 32-bit integers and wraps. ``GOLDEN`` = 0x9E3779B9, ``GOLDEN2`` = 0x85EBCA6B,
+``M1`` = 0x7FEB352D, ``M2`` = 0x846CA68B; ``mix`` is the low-bias two-multiply finaliser found by C. Wellons'
+hash prospector::
 
     mix(x):      x ^= x >> 16; x *= M1; x ^= x >> 15; x *= M2; x ^= x >> 16
     fold(k, w):  mix((k ^ w) + GOLDEN)
 
-1. Message key, twice, from the starts 1 and GOLDEN2: fold in the words seed (low, high 32 bits), epoch, layer, step,
-   direction, sender, in this order, giving (k1, k2).
-2. Row key: r1 = fold(fold(k1, id low), id high), r2 the same from k2; id is the global node id, so ids beyond 2^32 differ.
+1. Message key, twice, from the starts 1 and GOLDEN2: fold in the words seed (low, high 32 bits), epoch,
+   layer, step, direction, sender, in this order, giving (k1, k2).
+2. Row key: r1 = fold(fold(k1, id low), id high), r2 the same from k2; id is the global node id, so ids beyond
+   2^32 differ.
 3. Column c of D. One hash serves two columns: with half = ceil(D/2), i = c mod half (c or c − half)::
 
        x = r1 + i·GOLDEN;  x ^= x >> 16;  x *= M1;  x ^= x >> 15;  x ^= r2;  x *= M2;  x ^= x >> 16
 
    and u = (x & 0xFFFF)·2^−16 for c < half, (x >> 16)·2^−16 otherwise: sixteen random bits, exact in float32.
 
-Two keys a row make 64 bits of state, so two rows share their noise about never; the second costs one xor for two columns.
-Nothing here depends on the order of rows, the number of ranks (except through ``sender``), a generator's state or time.
+Two keys a row make 64 bits of state, so two rows share their noise about never; the second costs one xor for
+two columns. Nothing here depends on the order of rows, the number of ranks (except through ``sender``), a
+generator's state or time.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ def _mix_int(x: int) -> int:
 
 
 def message_keys(key: NoiseKey) -> tuple[int, int]:
-    """The two 32-bit keys (k1, k2) of one message; any integer is legal in ``key`` (the seed counts modulo 2^64)."""
+    """The two 32-bit keys (k1, k2) of one message; any integer is legal in ``key`` (the seed counts modulo
+    2^64)."""
     words = (key.seed, key.seed >> 32, key.epoch, key.layer, key.step, key.direction, key.sender)
     keys = [1, GOLDEN2]
     for word in words:

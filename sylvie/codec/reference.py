@@ -1,7 +1,7 @@
 """The quantizer in plain torch: slow, readable, and the definition of what every other codec must produce.
 
-Arithmetic is float32, round to nearest, one operation at a time: no contraction, IEEE division. For a row h of width D at
-b bits with L = 2^b − 1 levels above zero::
+Arithmetic is float32, round to nearest, one operation at a time: no contraction, IEEE division. For a row h
+of width D at b bits with L = 2^b − 1 levels above zero::
 
     min, max    with −0 replaced by +0
     fp32 form:  scale = (max − min) / L
@@ -9,9 +9,10 @@ b bits with L = 2^b − 1 levels above zero::
     q = min(floor((h − min) / scale + u), L)        0 where scale = 0
     restored = scale·q + min                        two roundings
 
-Rounding the bf16 minimum down and the bf16 step up keeps every value inside the grid [min, min + L·scale], so that the clamp
-never cuts a value off and the rounding stays unbiased. A row whose values, range or top of the grid ``scale·L + min`` is
-not finite is an error. A range below L/2 times the smallest denormal gives scale = 0: the row is restored as its minimum.
+Rounding the bf16 minimum down and the bf16 step up keeps every value inside the grid [min, min + L·scale], so
+that the clamp never cuts a value off and the rounding stays unbiased. A row whose values, range or top of the
+grid ``scale·L + min`` is not finite is an error. A range below L/2 times the smallest denormal gives scale =
+0: the row is restored as its minimum.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def bf16_up(x: Tensor) -> Tensor:
 
 
 def row_grid(rows: Tensor, levels: Tensor, metadata: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Minimum and scale of every row (float32 [m], as the wire carries them) and whether the row is finite (bool [m]).
+    """Minimum and scale of every row (float32 [m], as the wire carries them) and whether the row is finite
+    (bool [m]).
 
     ``rows`` is float32 [m, D], ``levels`` float32 [m] = 2^b − 1.
     """
@@ -65,7 +67,8 @@ def quantize(rows: Tensor, low: Tensor, scale: Tensor, levels: Tensor, noise: Te
 
 
 def pack_planar(codes: Tensor, bits: int) -> Tensor:
-    """Pack codes uint8 [n, D] into uint8 [n, w], w = ceil(D·bits/8); byte k holds columns k, k + w, …, low bits first."""
+    """Pack codes uint8 [n, D] into uint8 [n, w], w = ceil(D·bits/8); byte k holds columns k, k + w, …, low
+    bits first."""
     rows, dim = codes.shape
     planes, width = 8 // bits, (dim * bits + 7) // 8
     padded = torch.zeros(rows, planes * width, dtype=torch.uint8, device=codes.device)
@@ -109,7 +112,8 @@ class ReferenceCodec:
     name = "reference"
 
     def encode(self, source: Tensor, index: Tensor, layout: BodyLayout, key: NoiseKey, out: Tensor) -> None:
-        """See Codec.encode. Raises NonFiniteRowError for the first bad row and ValueError on bad arguments."""
+        """See Codec.encode. Raises NonFiniteRowError for the first bad row and ValueError on bad
+        arguments."""
         check_encode(source, index, layout, out)
         if layout.rows == 0:
             return

@@ -1,12 +1,16 @@
 """The quantizer's two Triton kernels: a tile of rows of one width, encoded or decoded in one visit.
 
-Same arithmetic as sylvie.codec.reference, same hash as sylvie.codec.noise, both step for step. A program treats ROWS rows by
-BLOCK byte positions (BLOCK ≥ w, the bytes of a packed row) and walks the 8/b planes: column k + j·w of plane j ends in byte k,
-so packing needs no exchange between lanes. The row is read twice, the second time from the nearest cache.
+Same arithmetic as sylvie.codec.reference, same hash as sylvie.codec.noise, both step for step. A program
+treats ROWS rows by BLOCK byte positions (BLOCK ≥ w, the bytes of a packed row) and walks the 8/b planes:
+column k + j·w of plane j ends in byte k, so packing needs no exchange between lanes. The row is read twice,
+the second time from the nearest cache.
 
-Division is ``div_rn`` and the launcher turns contraction off (``enable_fp_fusion=False``), without which the bytes would differ
-from the other codecs'. A message body may start at any byte of a buffer, so metadata is written and read byte by byte.
+Division is ``div_rn`` and the launcher turns contraction off (``enable_fp_fusion=False``), without which the
+bytes would differ from the other codecs'. A message body may start at any byte of a buffer, so metadata is
+written and read byte by byte.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ LARGEST = tl.constexpr(3.4028234663852886e38)
 
 
 @triton.jit
-def _mix(x):  # type: ignore[no-untyped-def]
+def _mix(x):
     x = x ^ (x >> 16)
     x = (x * M1).to(tl.uint32)
     x = x ^ (x >> 15)
@@ -34,7 +38,7 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _row_key(message_key, node_ids):  # type: ignore[no-untyped-def]
+def _row_key(message_key, node_ids):
     low = (node_ids & 0xFFFFFFFF).to(tl.uint32)
     high = ((node_ids >> 32) & 0xFFFFFFFF).to(tl.uint32)
     key = _mix(((message_key ^ low) + GOLDEN).to(tl.uint32))
@@ -42,7 +46,7 @@ def _row_key(message_key, node_ids):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _noise(r1, r2, column, half):  # type: ignore[no-untyped-def]
+def _noise(r1, r2, column, half):
     in_first = column < half
     counter = tl.where(in_first, column, column - half).to(tl.uint32)
     x = (r1 + (counter * GOLDEN).to(tl.uint32)).to(tl.uint32)
@@ -55,13 +59,13 @@ def _noise(r1, r2, column, half):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _store_word(body, position, word, BYTES: tl.constexpr, mask):  # type: ignore[no-untyped-def]
+def _store_word(body, position, word, BYTES: tl.constexpr, mask):
     for byte in tl.static_range(BYTES):
         tl.store(body + position + byte, ((word >> (8 * byte)) & 0xFF).to(tl.uint8), mask=mask)
 
 
 @triton.jit
-def _load_word(body, position, BYTES: tl.constexpr, mask):  # type: ignore[no-untyped-def]
+def _load_word(body, position, BYTES: tl.constexpr, mask):
     word = tl.load(body + position, mask=mask, other=0).to(tl.uint32)
     for byte in tl.static_range(1, BYTES):
         word = word | (tl.load(body + position + byte, mask=mask, other=0).to(tl.uint32) << (8 * byte))
@@ -69,7 +73,7 @@ def _load_word(body, position, BYTES: tl.constexpr, mask):  # type: ignore[no-un
 
 
 @triton.jit(do_not_specialize=["count", "total", "source_rows", "k1", "k2"])
-def encode_kernel(  # type: ignore[no-untyped-def]
+def encode_kernel(
     source,
     index,
     node_ids,
@@ -90,7 +94,8 @@ def encode_kernel(  # type: ignore[no-untyped-def]
 ):
     """Encode rows ``selected`` [count] (plan positions, all BITS wide) of a message of ``total`` rows.
 
-    ``status`` int64 [2] collects the smallest plan position of a row that is not finite, and of one whose index is out of range.
+    ``status`` int64 [2] collects the smallest plan position of a row that is not finite, and of one whose
+    index is out of range.
     """
     PLANES: tl.constexpr = 8 // BITS
     WIDTH: tl.constexpr = (DIM * BITS + 7) // 8
@@ -162,7 +167,7 @@ def encode_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["count", "total"])
-def decode_kernel(  # type: ignore[no-untyped-def]
+def decode_kernel(
     body,
     row_offset,
     selected,
@@ -175,7 +180,8 @@ def decode_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Restore rows ``selected`` [count] (plan positions, all BITS wide) of a message of ``total`` rows into out [total, DIM]."""
+    """Restore rows ``selected`` [count] (plan positions, all BITS wide) of a message of ``total`` rows into
+    out [total, DIM]."""
     PLANES: tl.constexpr = 8 // BITS
     WIDTH: tl.constexpr = (DIM * BITS + 7) // 8
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -194,7 +200,9 @@ def decode_kernel(  # type: ignore[no-untyped-def]
         column = k + plane * WIDTH
         q = ((packed >> (plane * BITS)) & (2**BITS - 1)).to(tl.float32)
         restored = scale[:, None] * q + low[:, None]
-        tl.store(out + row[:, None] * DIM + column, restored, mask=live[:, None] & (k < WIDTH) & (column < DIM))
+        tl.store(
+            out + row[:, None] * DIM + column, restored, mask=live[:, None] & (k < WIDTH) & (column < DIM)
+        )
 
 
 def tile(dim: int, bits: int) -> dict[str, Any]:

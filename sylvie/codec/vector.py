@@ -1,27 +1,41 @@
-"""Pieces of the CPU kernel that are written as explicit vectors, as numba intrinsics over LLVM's vector types.
+"""Pieces of the CPU kernel that are written as explicit vectors, as numba intrinsics over LLVM's vector
+types.
 
-LLVM's own vectoriser does not take floating-point minima (their order would change) and narrows 32-bit codes to bytes eight
-at a time. Written as vectors of 16 and 32 lanes both become a few instructions, on whatever vector unit the machine has; the
-arithmetic is the plain one, lane by lane: no fast-math flag is ever set, so nothing is contracted or reordered.
+LLVM's own vectoriser does not take floating-point minima (their order would change) and narrows 32-bit codes
+to bytes eight at a time. Written as vectors of 16 and 32 lanes both become a few instructions, on whatever
+vector unit the machine has; the arithmetic is the plain one, lane by lane: no fast-math flag is ever set, so
+nothing is contracted or reordered.
 
-Arrays are handed about as bare pointers, because a numba array passed on is counted by two atomic operations, which cost more
-than rounding a short row. A message body may start at any byte of a larger buffer, so every access claims alignment 1 only.
+Arrays are handed about as bare pointers, because a numba array passed on is counted by two atomic operations,
+which cost more than rounding a short row. A message body may start at any byte of a larger buffer, so every
+access claims alignment 1 only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+import numba.core.cgutils
+import numba.core.types
+import numba.extending
+from llvmlite import ir  # type: ignore[import-untyped]
 
 from sylvie.codec.noise import GOLDEN, M1, M2, MASK32, UNIT
+
+# numba's annotations describe neither what these helpers return nor how an intrinsic is called
+cgutils: Any = numba.core.cgutils
+types: Any = numba.core.types
 
 PAIR_LANES = 16  # pairs of columns that round_pairs treats at once
 RANGE_LANES = 32  # columns that row_range treats at once
 
 _I8, _I32, _F32 = ir.IntType(8), ir.IntType(32), ir.FloatType()
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function that numba code calls with values and that is written as LLVM instructions."""
+    return numba.extending.intrinsic(function)
 
 
 @intrinsic
@@ -147,7 +161,8 @@ def _fold_lanes(builder: Any, value: Any, combine: Any) -> Any:
 def row_range(typingctx: Any, row: Any, dim: Any) -> Any:
     """Minimum, maximum and sum of a float32 row of dim ≥ RANGE_LANES columns, lane by lane.
 
-    A NaN is skipped or not by the first two but always makes the sum NaN; so may an overflow, which only asks for a closer look.
+    A NaN is skipped or not by the first two but always makes the sum NaN; so may an overflow, which only asks
+    for a closer look.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -184,7 +199,8 @@ def _hash_pairs(builder: Any, r1: Any, r2: Any, pair: Any) -> tuple[Any, Any]:
 
 
 def _codes(builder: Any, values: Any, low: Any, scale: Any, levels: Any, random: Any) -> Any:
-    """min(floor((values − low)/scale + random·2^−16), levels) as bytes; truncation is the floor, all being ≥ 0."""
+    """min(floor((values − low)/scale + random·2^−16), levels) as bytes; truncation is the floor, all being ≥
+    0."""
     n = PAIR_LANES
     steps = builder.fdiv(builder.fsub(values, _splat(builder, low, n)), _splat(builder, scale, n))
     noise = builder.fmul(builder.sitofp(random, ir.VectorType(_F32, n)), _lanes(_F32, UNIT, n))
@@ -208,7 +224,8 @@ def round_pairs(
     r1: Any,
     r2: Any,
 ) -> Any:
-    """Codes of PAIR_LANES pairs of columns, from this pair on; scale > 0. ``first`` and ``second`` point at the row's halves."""
+    """Codes of PAIR_LANES pairs of columns, from this pair on; scale > 0. ``first`` and ``second`` point at
+    the row's halves."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first, second, first_codes, second_codes, pair, low, scale, levels, r1, r2 = args

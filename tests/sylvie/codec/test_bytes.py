@@ -1,4 +1,5 @@
-"""Wire format 1, byte for byte: golden bodies, planes worked out by hand, and the CPU codec against the reference."""
+"""Wire format 1, byte for byte: golden bodies, planes worked out by hand, and the CPU codec against the
+reference."""
 
 from __future__ import annotations
 
@@ -118,8 +119,7 @@ def test_metadata_stands_first_minima_then_scales(
 # ((7r + 3c) mod 11 − 4)/4. If these change, old and new ranks no longer understand each other: raise the wire format.
 GOLDEN = {
     "fp32": (
-        "000080 bf000000 bf000040 bf000080 bf000010 40abaa2a "
-        "3f898808 3ea1a020 3c0a2207 04590fff 337fcc00"
+        "000080 bf000000 bf000040 bf000080 bf000010 40abaa2a 3f898808 3ea1a020 3c0a2207 04590fff 337fcc00"
     ),
     "bf16": "80bf00 bf40bf80 bf10402b 3f093e21 3c0a2207 04590ffe 337fcb00",
 }
@@ -145,7 +145,8 @@ def test_golden_bytes(codec: Codec, round_trip: RoundTrip, metadata: str) -> Non
 def test_noise_is_the_same_whatever_else_the_message_holds(
     codec: Codec, key: NoiseKey, round_trip: RoundTrip
 ) -> None:
-    """With more ranks a rank's rows spread over more messages; an embedding must be rounded alike in all of them."""
+    """With more ranks a rank's rows spread over more messages; an embedding must be rounded alike in all of
+    them."""
     rows, _ = _mixed_rows(40)
     nodes = torch.arange(60) * 7
     _, together = round_trip(codec, rows, 2, key, node_ids=nodes)

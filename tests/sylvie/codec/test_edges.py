@@ -1,4 +1,5 @@
-"""Rows at the edge: constants, −0, denormals, the clamp, values that are not finite, bad arguments, nothing at all."""
+"""Rows at the edge: constants, −0, denormals, the clamp, values that are not finite, bad arguments, nothing
+at all."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_tiny_and_huge_ranges(
 def test_the_clamp_holds_255_where_rounding_would_wrap_to_zero(
     codec: Codec, key: NoiseKey, round_trip: RoundTrip
 ) -> None:
-    """A range whose 255th part, rounded, fits into it 255 times and a bit; and noise just below 1 for its maximum."""
+    """A range whose 255th part, rounded, fits into it 255 times and a bit; and noise just below 1 for its
+    maximum."""
     tops = torch.linspace(1, 2, 4000)
     over = tops[(tops / (tops / 255)) > 255]
     assert len(over)
@@ -71,7 +73,9 @@ def test_the_clamp_holds_255_where_rounding_would_wrap_to_zero(
     assert len(nodes)
     rows = torch.stack([torch.zeros(len(nodes)), over[0].expand(len(nodes))], dim=1).contiguous()
     unclamped = torch.floor(rows[:, 1] / (rows[:, 1] / 255) + 65535 / 65536)
-    assert unclamped.tolist() == [256.0] * len(nodes)  # one byte more, and the largest value becomes the smallest
+    assert unclamped.tolist() == [256.0] * len(
+        nodes
+    )  # one byte more, and the largest value becomes the smallest
     body, restored = round_trip(codec, rows, 8, key, node_ids=nodes)
     assert body[8 * len(nodes) :].view(-1, 2)[:, 1].tolist() == [255] * len(nodes)
     assert bool((restored[:, 1] >= over[0] * 0.999).all())
@@ -81,7 +85,8 @@ def test_the_clamp_holds_255_where_rounding_would_wrap_to_zero(
 def test_extremes_of_a_row_survive_within_rounding(
     codec: Codec, key: NoiseKey, round_trip: RoundTrip, bits: int
 ) -> None:
-    """The minimum is exact; the maximum is on the grid up to a rounding error, so it misses by a step very rarely."""
+    """The minimum is exact; the maximum is on the grid up to a rounding error, so it misses by a step very
+    rarely."""
     rows = torch.randn(500, 33, generator=torch.Generator().manual_seed(4))
     restored = round_trip(codec, rows, bits, key)[1]
     low, at = rows.min(dim=1)

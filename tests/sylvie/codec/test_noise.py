@@ -1,4 +1,5 @@
-"""The noise is uniform and uncorrelated along everything it is a function of, and a function of nothing else."""
+"""The noise is uniform and uncorrelated along everything it is a function of, and a function of nothing
+else."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_each_column_is_uniform() -> None:
 
 
 def test_noise_knows_nothing_of_order_and_company() -> None:
-    """What other rows a message holds, and in which order, depends on the number of ranks; the noise must not."""
+    """What other rows a message holds, and in which order, depends on the number of ranks; the noise must
+    not."""
     shuffled = NODES[torch.randperm(len(NODES), generator=torch.Generator().manual_seed(1))][:700]
     assert torch.equal(uniforms(KEY, shuffled, DIM), uniforms(KEY, NODES, DIM)[shuffled])
 

@@ -16,6 +16,7 @@ from sylvie.exchange.halo import Halo
 from sylvie.exchange.ledger import Ledger
 from sylvie.exchange.plan import ExchangePlan, build_plan
 from sylvie.exchange.reduce import Reducer
+from sylvie.exchange.sampling import RowSampler
 from sylvie.exchange.transport import Transport
 from sylvie.exchange.worker import Worker
 from sylvie.extractor import BoundaryLevels
@@ -24,6 +25,7 @@ from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows
 from sylvie.nn.models import ModelOptions
 from sylvie.nn.structure import Structure
+from sylvie.optimiser import Adam
 from sylvie.partition.partition import Partition
 from sylvie.systems import system_of
 from sylvie.trainer import Best, Trainer
@@ -115,20 +117,19 @@ def build_trainer(
             ledger=ledger,
             ranges=ranges,
             purpose=purpose,
+            sampler=RowSampler(plan, system.sample, config.seed) if system.sample and purpose == TRAIN else None,
         )
 
     train_ledger, eval_ledger = Ledger(recorder, TRAIN), Ledger(recorder, EVALUATE)
     train, evaluation = exchange(train_ledger, TRAIN), exchange(eval_ledger, EVALUATE)
-    halo = Halo(
-        train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals()
-    )
+    halo = Halo(train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals())
     model = seeded_model(config, partition)
     rate = parse_rate(config.ldr_link_rate) if config.ldr_link_rate else None
     rule_clock = RuleClock(config.ldr_clock, rate)
     return Trainer(
         partition=partition,
         model=model,
-        optimiser=torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay),
+        optimiser=Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay),
         graph=RankGraph(structure, halo, reducer),
         eval_graph=RankGraph(structure, Halo(evaluation), reducer),
         x=x,

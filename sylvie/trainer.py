@@ -22,6 +22,7 @@ from sylvie.exchange.ledger import EpochTotals, Ledger
 from sylvie.exchange.reduce import Reducer, all_reduce_gradients
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows
+from sylvie.optimiser import Adam
 from sylvie.partition.partition import Partition
 from sylvie_trace import schema
 from sylvie_trace.nvtx import Ranges
@@ -46,7 +47,7 @@ class Trainer:
 
     partition: Partition
     model: nn.Module
-    optimiser: torch.optim.Optimizer
+    optimiser: Adam
     graph: RankGraph
     eval_graph: RankGraph
     x: Tensor | InputRows
@@ -104,7 +105,7 @@ class Trainer:
 
     def _forward_backward(self) -> float:
         """One pass; returns this rank's share of the global mean loss."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         self.graph.halo.begin_forward()
         with self._span(schema.SPAN_FORWARD):
             logits = self.model(self.graph, self.x)

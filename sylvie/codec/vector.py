@@ -237,3 +237,21 @@ def round_pairs(
 
     scalars = (types.intp, types.float32, types.float32, types.int32, types.uint32, types.uint32)
     return types.void(first, second, first_codes, second_codes, *scalars), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, base: Any, items: Any) -> Any:
+    """Ask for the cache lines of so many float32 from here on, to be read soon; never faults."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base, items = args
+        byte_pointer = _I8.as_pointer()
+        hint = ir.FunctionType(ir.VoidType(), [byte_pointer, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        step = ir.Constant(items.type, 16)
+        with cgutils.for_range_slice(builder, ir.Constant(items.type, 0), items, step) as (item, _):
+            address = builder.bitcast(builder.gep(base, [item]), byte_pointer)
+            builder.call(function, [address, _I32(0), _I32(3), _I32(1)])  # read, keep near, data
+        return context.get_dummy_value()
+
+    return types.void(base, types.intp), codegen

@@ -36,6 +36,7 @@ from sylvie.exchange.header import (
 )
 from sylvie.exchange.ledger import Ledger
 from sylvie.exchange.plan import ExchangePlan, Route
+from sylvie.exchange.sampling import RowSampler, Selection
 from sylvie.exchange.transport import Transport
 from sylvie.exchange.wire import Wire, build_wire
 from sylvie.exchange.worker import Worker
@@ -79,6 +80,7 @@ class HaloExchange:
         ledger: Ledger,
         ranges: Ranges,
         purpose: str = TRAIN,
+        sampler: RowSampler | None = None,
     ) -> None:
         self.plan, self.rounds = plan, tuple(rounds)
         self._transport, self._worker, self._codec = transport, worker, codec
@@ -87,6 +89,8 @@ class HaloExchange:
         self._names: dict[tuple[int, int, str, str], str] = {}
         self._setting = Setting(epoch=0, mode=SYNC, base=32)
         self._wires: dict[tuple[str, int, int, int, torch.dtype], Wire] = {}
+        self._sampler = sampler
+        self._selection: Selection | None = None
         self._pool = BytePool()
         self._buffers = RowBuffers(fresh=len(self.rounds) > 1)
         self._latest: dict[Site, Flight] = {}
@@ -103,6 +107,13 @@ class HaloExchange:
             raise ValueError("epoch 0 cannot be asynchronous: there are no earlier rows")
         self._worker.check()
         self._setting = setting
+        if self._sampler is not None:
+            self._selection = self._agree_on_rows(self._sampler)
+            self._wires.clear()
+
+    def row_weight(self, dtype: torch.dtype) -> Tensor | None:
+        """What every halo row [h, 1] counts in a sum: n/k or 0 under sampling, None where all rows travel."""
+        return None if self._selection is None else self._selection.weight.to(dtype)
 
     def post(self, site: Site, source: Tensor) -> None:
         """Send rows of ``source`` [n or h, D] as the plan says; returns at once."""
@@ -111,9 +122,7 @@ class HaloExchange:
         scratch = None
         if now.base != 32 and source.dtype != torch.float32:
             scratch = torch.empty(rows.shape, dtype=torch.float32)
-        flight = Flight(
-            site=site, epoch=now.epoch, mode=now.mode, base=now.base, wire=wire, rows=rows, scratch=scratch
-        )
+        flight = Flight(site=site, epoch=now.epoch, mode=now.mode, base=now.base, wire=wire, rows=rows, scratch=scratch)
         flight.source, flight.source_version = source.detach(), source._version
         if site in self._latest:
             self._previous[site] = self._latest[site]
@@ -144,7 +153,7 @@ class HaloExchange:
         self._check_age(flight, due)
         self._ledger.consumed(flight, now.epoch)
         flight.consumed = now.epoch
-        return flight.rows.view_as(flight.rows)
+        return self._placed(site, flight.rows.view_as(flight.rows))
 
     def drain(self) -> None:
         """Receive and drop what is still in flight at the end of a run."""
@@ -182,7 +191,48 @@ class HaloExchange:
         return wire
 
     def _route(self, site: Site) -> Route:
-        return self.plan.forward if site.direction == FORWARD else self.plan.backward
+        routes = self.plan if self._selection is None else self._selection
+        return routes.forward if site.direction == FORWARD else routes.backward
+
+    def _placed(self, site: Site, rows: Tensor) -> Tensor:
+        """Rows of a sample among all rows of the plan, zeros elsewhere; without sampling the rows themselves."""
+        if self._selection is None:
+            return rows
+        forward = site.direction == FORWARD
+        places = self._selection.halo_rows if forward else self._selection.sent_rows
+        whole = self.plan.forward if forward else self.plan.backward
+        return rows.new_zeros(whole.arrivals, rows.shape[1]).index_copy_(0, places, rows)
+
+    def _agree_on_rows(self, sampler: RowSampler) -> Selection:
+        """Draw this epoch's rows and learn the peers'; the numbers are the epoch's first message."""
+        now, wire = self._setting, sampler.wire()
+        drawn = sampler.draw(now.epoch)
+        flight = Flight(
+            site=Site(layer=0, step=0, direction=FORWARD),
+            epoch=now.epoch,
+            mode=now.mode,
+            base=now.base,
+            wire=wire,
+            rows=torch.empty(0),
+            scratch=None,
+        )
+        started = self._clock()
+        flight.send = self._pool.lend(sum(wire.send_splits))
+        for shape in wire.out:
+            flight.send[shape.body] = drawn[shape.peer].view(torch.uint8)
+        self._write_headers(flight, flight.send)
+        flight.times.encode, flight.times.queued = (started, self._clock()), self._clock()
+        self._ledger.posted(flight)
+        flight.ticket = self._worker.submit(lambda: self._transfer(flight))
+        self._wait(flight)
+        assert flight.recv is not None
+        arrived = [torch.empty(0, dtype=torch.int32)] * self.plan.world_size
+        for shape in wire.incoming:
+            arrived[shape.peer] = flight.recv[shape.body].clone().view(torch.int32)
+        self._pool.give_back(flight.recv)
+        flight.recv = None
+        self._ledger.consumed(flight, now.epoch)
+        return sampler.select(drawn, tuple(arrived))
 
     def _name(self, site: Site, action: str) -> str:
         key = (site.layer, site.step, site.direction, action)
@@ -234,12 +284,15 @@ class HaloExchange:
                 site=site,
                 epoch=flight.epoch,
             )
-        header = torch.frombuffer(bytearray(self._header(flight).pack()), dtype=torch.uint8)
-        for shape in wire.out:
-            buffer[shape.offset : shape.offset + HEADER_BYTES] = header
+        self._write_headers(flight, buffer)
         flight.send, flight.source = buffer, None
         flight.times.encode, flight.times.encode_thread = (started, self._clock()), thread
         self._ranges.pop()
+
+    def _write_headers(self, flight: Flight, buffer: Tensor) -> None:
+        header = torch.frombuffer(bytearray(self._header(flight).pack()), dtype=torch.uint8)
+        for shape in flight.wire.out:
+            buffer[shape.offset : shape.offset + HEADER_BYTES] = header
 
     def _transfer(self, flight: Flight) -> None:
         assert flight.send is not None

@@ -89,6 +89,13 @@ class Arrival:
         if crossings and not rematerialise:
             self.inner, self._token = crossings[0].start(h)
 
+    def weight(self, dtype: torch.dtype) -> Tensor | None:
+        """What each halo row counts in a sum [h, 1]: None for 1, 0 for a row that was left out this epoch.
+
+        Only where all rows arrive in one round.
+        """
+        return self._crossings[0].exchange.row_weight(dtype) if self._crossings else None
+
     def finish(self) -> Tensor:
         """All halo rows [h, D], waiting for them if need be."""
         if not self._crossings:

@@ -78,9 +78,7 @@ class Ledger:
         out = {shape.peer: shape for shape in flight.wire.out}
         incoming = {shape.peer: shape for shape in flight.wire.incoming}
         for peer in sorted(out.keys() | incoming.keys()):
-            self._pending.append(
-                _message(self._purpose, flight, peer, out.get(peer), incoming.get(peer), consumed)
-            )
+            self._pending.append(_message(self._purpose, flight, peer, out.get(peer), incoming.get(peer), consumed))
 
 
 def _ends(interval: tuple[int, int] | None) -> tuple[int | None, int | None]:

@@ -122,9 +122,7 @@ def _shapes(
         if base != 32:
             layout = body_layout(ids[peer], row_bits(levels[peer], base), dim, metadata)
             main, meta = layout.main_bytes, layout.meta_bytes
-        shapes.append(
-            MessageShape(peer=peer, offset=offset, rows=rows, main_bytes=main, meta_bytes=meta, layout=layout)
-        )
+        shapes.append(MessageShape(peer=peer, offset=offset, rows=rows, main_bytes=main, meta_bytes=meta, layout=layout))
         offset += HEADER_BYTES + main + meta
     return tuple(shapes)
 

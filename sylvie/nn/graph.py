@@ -18,6 +18,7 @@ from sylvie.exchange.halo import Arrival, Halo
 from sylvie.exchange.reduce import Reducer, differentiable_sum
 from sylvie.nn.inputs import InputRows, KnownRows
 from sylvie.nn.structure import Edges, Structure
+from sylvie.sparse import Adjacency
 
 
 class RankGraph:
@@ -101,7 +102,12 @@ class Neighbourhood:
         """Sum over in-neighbours [n, D]: local edges while remote rows travel, then remote edges, round by round."""
         edges = edges or self._structure.plain
         total = edges.local.sum(self.inner)
-        for part in self.remote(lambda adjacency, rows: adjacency.sum(rows), edges, keeps_rows=False):
+        weight = self._arrival.weight(total.dtype) if self._arrival is not None else None
+
+        def remote_sum(adjacency: Adjacency, rows: Tensor) -> Tensor:
+            return adjacency.sum(rows if weight is None else rows * weight)
+
+        for part in self.remote(remote_sum, edges, keeps_rows=False):
             total = total + part
         return total
 

@@ -23,8 +23,7 @@ def together(rank: int, world_size: int) -> tuple[Round, ...]:
 def peer_by_peer(rank: int, world_size: int) -> tuple[Round, ...]:
     """N − 1 rounds; in round k a rank sends to rank + k and receives from rank − k."""
     return tuple(
-        Round(send_peers=((rank + k) % world_size,), recv_peers=((rank - k) % world_size,))
-        for k in range(1, world_size)
+        Round(send_peers=((rank + k) % world_size,), recv_peers=((rank - k) % world_size,)) for k in range(1, world_size)
     ) or together(rank, world_size)
 
 

@@ -86,7 +86,8 @@ def _figures(report: Report) -> Table:
         f"{modes.sync} sync ({modes.forced_sync} by the rule), {modes.async_} async, "
         f"{modes.switches} switches",
     )
-    if report.ldr_replay.constant_clock_differs is not None:
+    moves = "adaptive" in (report.run.bits, report.run.schedule)
+    if moves and report.ldr_replay.constant_clock_differs is not None:
         differs = percent(report.ldr_replay.constant_clock_differs)
         table.add_row(
             "rule", f"{differs} of {report.ldr_replay.decided} decisions differ with a constant clock"

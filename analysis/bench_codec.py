@@ -8,7 +8,6 @@ The reference codec, some fifty times slower, is given a sixteenth of the rows.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from analysis.bench import OneLineParser
 from sylvie.codec import Codec, NoiseKey, body_layout, codec_for
 from sylvie.codec.layout import METADATA_BYTES, WIDTHS
 
@@ -66,8 +66,8 @@ def measure(
     *,
     bits: int,
     dim: int,
-    elements: int = COPY_ELEMENTS,
-    copy_elements: int = COPY_ELEMENTS,
+    elements: int,
+    copy_elements: int,
     repeats: int = REPEATS,
     metadata: str = "fp32",
 ) -> CodecRate:
@@ -128,9 +128,7 @@ def _table(rates: Sequence[CodecRate]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure every codec that this machine can run; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.bench codec", description=__doc__, allow_abbrev=False
-    )
+    parser = OneLineParser(prog="python -m analysis.bench codec", description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout instead of a table")
     parser.add_argument(
         "--impl", choices=("reference", "cpu", "cuda"), help="only this codec (all that run here)"
@@ -148,7 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             codec = codec_for("cuda" if impl == "cuda" else "cpu", impl)
             elements = COPY_ELEMENTS // SHARE.get(impl, 1)
             rates += [
-                measure(codec, bits=bits, dim=dim, elements=elements, metadata=args.metadata)
+                measure(
+                    codec,
+                    bits=bits,
+                    dim=dim,
+                    elements=elements,
+                    copy_elements=COPY_ELEMENTS,
+                    metadata=args.metadata,
+                )
                 for dim in DIMS
                 for bits in WIDTHS
             ]

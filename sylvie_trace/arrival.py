@@ -24,8 +24,26 @@ class Straggler:
     seconds_per_epoch: float
 
 
+@dataclass(frozen=True)
+class Lateness:
+    """By rank, shape (N,): ``share`` of the exchanges in which the rank sent last, ``seconds_per_epoch`` that it came after
+    the rank before it."""
+
+    share: npt.NDArray[np.float64]
+    seconds_per_epoch: npt.NDArray[np.float64]
+
+
 def straggler(run: Run) -> Straggler | None:
-    """The rank that cost most by sending last; None for one rank or when sending times are not known.
+    """The rank that cost most by sending last; None for one rank or when sending times are not known."""
+    late = lateness(run)
+    if late is None:
+        return None
+    slowest = int(np.argmax(late.seconds_per_epoch))
+    return Straggler(slowest, float(late.share[slowest]), float(late.seconds_per_epoch[slowest]))
+
+
+def lateness(run: Run) -> Lateness | None:
+    """How often and by how much each rank was the last to send; None for one rank or without sending times.
 
     Sending times come from the receivers' records, moved onto rank 0's clock; an exchange counts when the
     times of all ranks that sent in it are known, at least two.
@@ -46,9 +64,8 @@ def straggler(run: Run) -> Straggler | None:
         return None
     late_ns = np.zeros(run.world_size, dtype=np.int64)
     np.add.at(late_ns, rank[last], time[last] - time[last - 1])
-    slowest = int(np.argmax(late_ns))
-    share = float((rank[last] == slowest).mean())
-    return Straggler(slowest, share, int(late_ns[slowest]) / 1e9 / len(np.unique(epoch)))
+    share = np.bincount(rank[last], minlength=run.world_size) / len(last)
+    return Lateness(share, late_ns / 1e9 / len(np.unique(epoch)))
 
 
 def _sent(run: Run, trace: RankTrace) -> tuple[Column, ...]:

@@ -32,11 +32,19 @@ from sylvie_trace.traffic import bits_used, bytes_total, epoch_traffic
 from sylvie_trace.wall import online, overhead, wall
 
 
-def build(run: Run) -> Report:
-    """The report of a run, findings included. What the records do not tell is None."""
+def run_parts(run: Run) -> tuple[RankParts, ...]:
+    """Every rank's parts of its epochs; none without message and span records."""
+    return rank_parts(run) if run.traced and common_epochs(run) else ()
+
+
+def build(run: Run, parts: Sequence[RankParts] | None = None) -> Report:
+    """The report of a run, findings included. What the records do not tell is None.
+
+    ``parts``: the result of ``run_parts`` when it is at hand.
+    """
     common = common_epochs(run)
     measured = measured_epochs(common)
-    parts: tuple[RankParts, ...] = rank_parts(run) if run.traced and common else ()
+    parts = run_parts(run) if parts is None else parts
     breakdown = break_down(parts, measured) if parts and measured else None
     traffic = epoch_traffic(run, measured) if measured else None
     times = wall(run)
@@ -66,9 +74,7 @@ def build(run: Run) -> Report:
         online_s=work,
         overhead=overhead(times, work),
         peak_memory_mb=_memory([t.footer.peak_memory_mb for t in run.ranks if t.footer]),
-        device_peak_mb=max(
-            (m for m in _known([t.footer.device_peak_mb for t in run.ranks if t.footer])), default=None
-        ),
+        device_peak_mb=max((m for m in _known([t.footer.device_peak_mb for t in run.ranks if t.footer])), default=None),
     )
     return msgspec.structs.replace(report, findings=find(run, report))
 

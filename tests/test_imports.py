@@ -50,6 +50,7 @@ LEVELS = {
         "compare": 5,
         "shuffled": 5,
         "whatif": 5,
+        "details": 6,
         "report_types": 5,
         "findings": 6,
         "summary": 7,

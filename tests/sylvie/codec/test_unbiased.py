@@ -52,13 +52,13 @@ def test_every_column_is_unbiased(restore: Restore, bits: int, seed: int) -> Non
 
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_noise_over_epochs_is_unbiased(codec: Codec, bits: int) -> None:
-    """The same nodes in many epochs, as training sees them: 20 nodes in 500 epochs."""
+    """The same nodes in many epochs, as training sees them: 50 nodes in 200 epochs."""
     row = _row(dim=40, seed=3)
-    nodes, index = torch.arange(20) * 1009, torch.zeros(20, dtype=torch.int64)
-    layout = body_layout(nodes, torch.full((20,), bits, dtype=torch.uint8), row.shape[0])
+    nodes, index = torch.arange(50) * 1009, torch.zeros(50, dtype=torch.int64)
+    layout = body_layout(nodes, torch.full((50,), bits, dtype=torch.uint8), row.shape[0])
     body = torch.empty(layout.nbytes, dtype=torch.uint8)
-    restored = torch.empty(500, 20, row.shape[0])
-    for epoch in range(500):
+    restored = torch.empty(200, 50, row.shape[0])
+    for epoch in range(200):
         key = NoiseKey(seed=1, epoch=epoch, layer=2, step=0, direction=1, sender=3)
         codec.encode(row[None, :], index, layout, key, body)
         codec.decode(body, layout, restored[epoch])

@@ -3,6 +3,7 @@
     sylvie-report RUN             summary on the terminal, report.json in the run directory
     sylvie-report validate RUN    schema, conservation, ages, causality: exit 0, or 1 with the first violation
     sylvie-report replay RUN      the controllers replayed from the log
+    sylvie-report compare A B …, shuffled-mask RUN…, diagnose RUN, whatif RUN --link RATE   (``questions``)
 
 Each takes ``--json``. Exit codes: 0 done, 2 bad arguments or input with one line, 1 anything else.
 """
@@ -13,6 +14,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +28,7 @@ from sylvie_trace.report import build, json_, terminal
 from sylvie_trace.run_dir import RunDir
 
 PROGRAM = "sylvie-report"
+QUESTIONS = ("compare",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {"validate": _validate, "replay": _replay}
+    commands |= {name: partial(_question, name) for name in QUESTIONS}
     words = [word for word in arguments if not word.startswith("-")]
     if words and words[0] in commands:
         arguments.remove(words[0])
@@ -63,6 +67,13 @@ def _parser(command: str, description: str) -> _Parser:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     return parser
+
+
+def _question(name: str, arguments: list[str]) -> int:
+    # Imported here: a summary must not wait for the statistics that only the questions use.
+    from sylvie_trace.questions import ask
+
+    return ask(name, arguments, PROGRAM, _Parser, _print_json)
 
 
 def _print_json(document: object) -> None:
@@ -83,9 +94,7 @@ def _report(arguments: list[str]) -> int:
 
 
 def _validate(arguments: list[str]) -> int:
-    options = _parser(
-        " validate", "Check a run's records: exit 0, or 1 with the first violation."
-    ).parse_args(arguments)
+    options = _parser(" validate", "Check a run's records: exit 0, or 1 with the first violation.").parse_args(arguments)
     try:
         run = read_run(options.run)
     except TraceError as error:
@@ -136,11 +145,7 @@ def _replay(arguments: list[str]) -> int:
         )
     else:
         print(_describe(result))
-        print(
-            "the log follows its rule"
-            if mismatch is None
-            else f"the log does not follow its rule: {mismatch}"
-        )
+        print("the log follows its rule" if mismatch is None else f"the log does not follow its rule: {mismatch}")
         print(f"with a constant clock {terminal.percent(constant.differs_share)} of the decisions differ")
     return 0
 

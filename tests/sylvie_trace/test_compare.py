@@ -1,0 +1,162 @@
+"""Comparison of settings: grouping, pairing, the gate, intervals, curves, the Pareto front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sylvie_trace.cli import main
+from sylvie_trace.compare import INCONCLUSIVE, compare, verdict
+from sylvie_trace.decision import ControllerConfig
+from sylvie_trace.resample import Interval
+from sylvie_trace.schema import Epoch, Footer
+
+Make = Callable[..., Any]
+Runs = Callable[..., list[Path]]
+
+
+@pytest.fixture
+def runs(synthetic: Make) -> Runs:
+    """Writes one run a seed: ``runs(system=…, seeds=…, tests=…, transfer_ms=…)``."""
+
+    def write(seeds: Sequence[int], tests: Sequence[float], *, bits: str = "1", **changes: Any) -> list[Path]:
+        info = {"config": changes.pop("config", {}), "other": changes.pop("other", {})}
+        made = []
+        for seed, test in zip(seeds, tests, strict=True):
+
+            def change(rank: int, record: Any, test: float = test) -> Any:
+                if isinstance(record, Epoch) and record.epoch % 5 == 4:
+                    value = test * (record.epoch + 1) / 40
+                    return msgspec.structs.replace(record, metrics={"val": value, "test": value})
+                if isinstance(record, Footer):
+                    quality = {**record.quality, "test_at_best_val": test, "best_val": test}
+                    return msgspec.structs.replace(record, quality=quality)
+                return record
+
+            controller = ControllerConfig(bits=int(bits), schedule="sync")
+            run = synthetic(epochs=40, change=change, controller=controller, **changes)
+            document = json.loads(run.directory.run_json.read_text())
+            document["config"] |= {"seed": seed, "bits": bits, "epochs": 40, **info["config"]}
+            document["describes"]["bits"] = bits
+            document["dataset"]["fingerprint"] = "d"
+            document["partition"] = {"fingerprint": "p"}
+            document |= info["other"]
+            run.directory.run_json.write_text(json.dumps(document))
+            made.append(run.path)
+        return made
+
+    return write
+
+
+def answer(paths: Sequence[Path], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["compare", "--json", *map(str, paths)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_speedup_is_the_ratio_of_mean_throughputs_beside_its_limit(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = range(6)
+    slow = runs(seeds, [0.8, 0.81, 0.79, 0.8, 0.82, 0.8], transfer_ms=57, gap_ms=0)
+    fast = runs(reversed(seeds), [0.8, 0.82, 0.8, 0.79, 0.81, 0.8], bits="2", transfer_ms=7)
+    found = answer([*slow, *fast], capsys)
+    assert found["baseline"] == "sylvie, bits 1" and len(found["groups"]) == 2
+    versus = found["versus"][0]
+    assert (versus["pairs"], versus["unpaired"]) == (6, 0)
+    assert versus["speedup"]["estimate"] == pytest.approx(100 / 50)
+    assert versus["speed_verdict"] == "faster"
+    assert versus["amdahl_limit"] == pytest.approx(1 / (1 - 0.57))
+    # Paired by seed the qualities are equal, whatever their order on the command line.
+    assert versus["quality"] == {"estimate": 0.0, "low": 0.0, "high": 0.0, "n": 6}
+    assert versus["quality_verdict"] == "same"
+
+
+def test_few_repeats_are_inconclusive(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [*runs([1, 2], [0.5, 0.5], transfer_ms=40), *runs([1, 2], [0.9, 0.9], bits="8")]
+    versus = answer(paths, capsys)["versus"][0]
+    assert versus["speedup"]["low"] is None and versus["speed_verdict"] == INCONCLUSIVE
+    assert versus["quality_verdict"] == INCONCLUSIVE and versus["quality"]["estimate"] == pytest.approx(0.4)
+    assert main(["compare", *map(str, paths)]) == 0
+    printed = capsys.readouterr().out
+    assert "an interval needs 5 repeats" in printed and "inconclusive" in printed
+
+
+def test_a_difference_within_the_noise_is_inconclusive(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [0.80, 0.84, 0.78, 0.82, 0.79]
+    after = [0.83, 0.80, 0.81, 0.80, 0.80]
+    paths = [*runs(range(5), before), *runs(range(5), after, bits="8")]
+    versus = answer(paths, capsys)["versus"][0]
+    assert versus["quality"]["low"] < 0 < versus["quality"]["high"]
+    assert versus["quality_verdict"] == INCONCLUSIVE
+
+
+def test_curves_and_pareto(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    better = runs([0, 1], [0.8, 0.9], transfer_ms=57)
+    faster = runs([0, 1], [0.6, 0.7], bits="2", transfer_ms=7)
+    beaten = runs([0, 1], [0.5, 0.6], bits="4", transfer_ms=27)
+    found = answer([*better, *faster, *beaten], capsys)
+    assert [group["pareto"] for group in found["groups"]] == [True, True, False]
+    points = found["groups"][0]["curve"]
+    assert [point["epoch"] for point in points] == [4, 9, 14, 19, 24, 29, 34, 39]
+    assert points[0]["time_s"] == pytest.approx(5 * 0.1)  # 5 epochs of 100 ms, without the evaluation
+    assert points[-1]["val"] == pytest.approx(0.85) and points[-1]["runs"] == 2
+    # 40 epochs, two ranks: 10 rows of 2 bytes, 80 bytes metadata, a header, and 1000 bytes of gradients each.
+    assert points[-1]["bytes"] == 40 * 2 * (20 + 80 + 32 + 1000)
+    reached = found["groups"][0]["reached"][0]
+    assert reached["target"] == pytest.approx(0.9 * 0.85) and (reached["runs"], reached["of"]) == (2, 2)
+    assert found["groups"][1]["reached"][2]["runs"] == 0 and found["groups"][1]["reached"][2]["time_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"other": {"dataset": {"name": "made", "fingerprint": "other"}}}, "dataset differs"),
+        ({"config": {"model": "gcn"}}, "model differs"),
+        ({"config": {"hidden": 7}}, "hidden differs"),
+    ],
+)
+def test_another_job_is_refused(runs: Runs, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str) -> None:
+    paths = [*runs([0], [0.8]), *runs([0], [0.8], bits="2", **change)]
+    assert main(["compare", *map(str, paths)]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+def test_another_partition_or_machine_is_a_caution(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = [{"host": "b", "cpu": "Other", "cores": 4, "threads": 1, "device": "cpu"}]
+    other = {"partition": {"fingerprint": "q"}, "devices": devices}
+    paths = [*runs(range(5), [0.8] * 5), *runs(range(5), [0.8] * 5, bits="2", other=other)]
+    found = answer(paths, capsys)
+    assert {caution["fact"] for caution in found["cautions"]} == {"partition", "machine"}
+    versus = found["versus"][0]
+    # Nothing can be paired: the two sides are resampled apart, and both numbers of runs are said.
+    assert (versus["pairs"], versus["unpaired"], versus["speedup"]["n"]) == (0, 5, 5)
+
+
+def test_one_setting_or_one_run_twice_is_refused(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = runs([0, 1], [0.8, 0.9])
+    assert main(["compare", *map(str, paths)]) == 2
+    assert "have one setting" in capsys.readouterr().err
+    assert main(["compare", str(paths[0]), str(paths[0])]) == 2
+    assert "named twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(1.1, 1.2, "faster"), (0.5, 0.9, "slower"), (0.98, 1.02, "same"), (0.9, 1.2, INCONCLUSIVE), (None, None, INCONCLUSIVE)],
+)
+def test_verdicts(low: float | None, high: float | None, said: str) -> None:
+    assert verdict(Interval(1.0, low, high, 9), 1.0, 0.03, ("faster", "slower")) == said
+    assert asdict(Interval(1.0, low, high, 9))["n"] == 9
+
+
+def test_the_library_takes_subjects(runs: Runs) -> None:
+    from sylvie_trace.questions import subjects
+
+    paths = [*runs([0], [0.8]), *runs([0], [0.7], bits="2")]
+    found = compare(subjects(paths))
+    assert found.groups[0].runs == ("run-1",) and found.versus[0].quality is not None

@@ -8,12 +8,18 @@ import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sylvie.config import Config, resolve
 from sylvie.options import OneLineParser, add_options, read_config_file
 from sylvie.recipes import RECIPES, find_recipe
 
+if TYPE_CHECKING:  # torch takes seconds to load: --help and a bad argument need none of it
+    from sylvie.launch import World
+    from sylvie.start import Begun
+
 _DESCRIPTION = "Train a graph neural network on a whole graph split over several processes."
+_BEGUN = "SYLVIE_BEGUN"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,9 +43,9 @@ def _refuse(message: str) -> int:
 
 def _main(words: list[str]) -> int:
     parser = OneLineParser(prog="sylvie-train", description=_DESCRIPTION, allow_abbrev=False)
-    parser.add_argument("recipe", nargs="?", default="quickstart", help="a named run; --list shows them")
+    parser.add_argument("recipe", nargs="?", default="quickstart", help="a named run; --list shows them (quickstart)")
     parser.add_argument("--list", action="store_true", help="print the recipes and stop")
-    parser.add_argument("--config", type=Path, help="TOML file with the same names")
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="file with the same names")
     add_options(parser)
     given = vars(parser.parse_args(words))
     recipe, listed, file = given.pop("recipe"), given.pop("list"), given.pop("config")
@@ -47,8 +53,8 @@ def _main(words: list[str]) -> int:
         _print_recipes()
         return 0
     named = find_recipe(recipe).config()
-    config = resolve(named, (read_config_file(file) if file else {}) | given)
-    return _run(config, recipe, words, "parts" in given)
+    given = (read_config_file(file) if file else {}) | given
+    return _run(resolve(named, given), recipe, words, "parts" in given)
 
 
 def _print_recipes() -> None:
@@ -59,26 +65,38 @@ def _print_recipes() -> None:
 
 def _run(config: Config, recipe: str, words: list[str], parts_given: bool) -> int:
     from sylvie.extractor import resolve_thresholds
-    from sylvie.launch import SINGLE, World, die_with_parent, launch_local
+    from sylvie.launch import LAUNCHED, World, die_with_parent
+    from sylvie.start import Begun
 
     resolve_thresholds(config.mask_thresholds)
     _check_device(config)
+    if ":" in config.model and "" not in sys.path:  # as ``python -m`` has it: the user's model lies where they stand
+        sys.path.insert(0, "")
     world = World.from_environment()
+    started = time.monotonic_ns()
     if world is None:
-        started = time.monotonic_ns()
-        run_dir = _new_run_dir(config, recipe)
-        _prepare(config, config.parts)
-        if config.parts == 1:
-            return _rank(config, recipe, SINGLE, run_dir, started)
-        os.environ["SYLVIE_STARTED_NS"] = str(started)
-        return launch_local(config.parts, [*words, "--run-dir", str(run_dir)], run_dir)
+        return _launch(config, recipe, words, started)
     die_with_parent()
-    if parts_given and "SYLVIE_LAUNCHED" not in os.environ and config.parts != world.world_size:
-        raise ValueError(
-            f"--parts {config.parts} contradicts WORLD_SIZE {world.world_size}; leave --parts out under torchrun"
-        )
-    started = int(os.environ.get("SYLVIE_STARTED_NS", time.monotonic_ns()))
+    if parts_given and LAUNCHED not in os.environ and config.parts != world.world_size:
+        raise ValueError(f"--parts {config.parts} contradicts WORLD_SIZE {world.world_size}; leave --parts out under torchrun")
+    if _BEGUN in os.environ and LAUNCHED in os.environ:
+        before = Begun.decode(os.environ[_BEGUN])
+        return _rank(config, recipe, world, config.run_dir, before.started_ns, before)
     return _rank(config, recipe, world, config.run_dir, started)
+
+
+def _launch(config: Config, recipe: str, words: list[str], started_ns: int) -> int:
+    """Refuse bad input, do the offline stage, then start the local ranks, or be the only one."""
+    from sylvie.launch import SINGLE, launch_local, tell
+    from sylvie.start import Begun, prepare_offline
+
+    run_dir = _new_run_dir(config, recipe)
+    offline_ns = time.monotonic_ns()
+    begun = Begun.of(started_ns, prepare_offline(config, config.parts, report=tell), offline_ns)
+    if config.parts == 1:
+        return _rank(config, recipe, SINGLE, run_dir, started_ns, begun)
+    os.environ[_BEGUN] = begun.encode()
+    return launch_local(config.parts, [*words, "--run-dir", str(run_dir)], run_dir)
 
 
 def _check_device(config: Config) -> None:
@@ -91,41 +109,63 @@ def _check_device(config: Config) -> None:
 
 
 def _new_run_dir(config: Config, recipe: str) -> Path:
-    """The run directory's path, refused when in use; nothing is made yet."""
+    """The run directory's path, refused when in use or impossible; nothing is made yet."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     path = config.run_dir if config.run_dir is not None else Path("runs") / f"{stamp}-{recipe}"
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"--run-dir {path} is in use; name another or remove it")
+    above = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"--run-dir {path}: {above} is not a directory that can be written; name another")
     return path
 
 
-def _rank(config: Config, recipe: str, world: object, run_dir: Path | None, started: int) -> int:
+def _rank(config: Config, recipe: str, world: World, run_dir: Path | None, started_ns: int, before: Begun | None = None) -> int:
     """Run one rank to its end; its last error goes to whoever started it."""
-    from sylvie.launch import World, join, leave
+    from sylvie.launch import discard, join, leave
 
-    assert isinstance(world, World)
     session = None
     try:
         join(world, "gloo", config.timeout)
         from sylvie.start import start_session
 
-        session = start_session(config, recipe, world, run_dir, started)
+        session = start_session(config, recipe, world, run_dir, started_ns, before)
         session.run()
         leave(world)
     except Exception as error:
-        refused = isinstance(error, ValueError) and (session is None or not session.training)
-        return _leave_hard(_refuse(str(error)) if refused else _fail(error))
+        code = end_failed(error, training=session is not None and session.training)
+        if code == 2 and session is not None:
+            discard(session.run_dir.path)
+        return code
     return 0
+
+
+def end_failed(error: Exception, *, training: bool) -> int:
+    """Hand a failed rank's error to whoever started it and end it, at once where it has peers; else returns the exit code.
+
+    A ValueError before training is bad input.
+    """
+    return _leave_hard(_refuse(str(error)) if isinstance(error, ValueError) and not training else _fail(error))
 
 
 def _fail(error: BaseException) -> int:
     from sylvie.exchange.flight import ExchangeError
     from sylvie.launch import LAUNCHED, report_error
 
-    report_error(f"error: {' '.join(str(error).split())}", traceback=traceback.format_exc())
+    text = " ".join(str(error).split())
+    lost_peer = isinstance(error, (ExchangeError, TimeoutError)) or "gloo" in text
+    told = "" if lost_peer or _said_by_us(error) else traceback.format_exc()
+    report_error(f"{told}error: {text or type(error).__name__}")
     if LAUNCHED in os.environ and isinstance(error, (ExchangeError, RuntimeError, TimeoutError)):
         time.sleep(1.0)  # a peer that died is the cause: let the launcher see it first
     return 1
+
+
+def _said_by_us(error: BaseException) -> bool:
+    """Whether this package raised it on purpose: then one line says all; a stranger's error keeps its traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_here = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
+    return raised_here and isinstance(error, (ValueError, ArithmeticError))
 
 
 def _leave_hard(code: int) -> int:
@@ -135,9 +175,3 @@ def _leave_hard(code: int) -> int:
     if "RANK" in os.environ:
         os._exit(code)
     return code
-
-
-def _prepare(config: Config, parts: int) -> None:
-    from sylvie.start import prepare_offline
-
-    prepare_offline(config, parts, report=lambda text: print(text, file=sys.stderr, flush=True))

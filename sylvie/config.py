@@ -17,7 +17,7 @@ SYSTEM_NAMES = ("sylvie", "vanilla", "pipegcn", "bns-gcn", "sar")
 MODEL_NAMES = ("graphsage", "gcn", "gat", "gcnii", "dagnn", "sgc", "jknet")
 
 #: What each baseline does on SYLVIE's axes.
-BASELINE_AXES = {
+BASELINE_AXES: dict[str, dict[str, Any]] = {
     "vanilla": {"bits": "32", "mask": "off", "schedule": "sync"},
     "sar": {"bits": "32", "mask": "off", "schedule": "sync"},
     "bns-gcn": {"bits": "32", "mask": "off", "schedule": "sync"},
@@ -39,14 +39,14 @@ class Config:
     model: str = _option("graphsage", f"{', '.join(MODEL_NAMES)}, or package.module:Class")
     layers: int = _option(3, "layers, or propagation steps")
     hidden: int = _option(64, "hidden width")
-    dropout: float = _option(0.5, "dropout probability")
+    dropout: float = _option(0.2, "dropout probability")
     lr: float = _option(0.01, "learning rate of Adam")
     weight_decay: float = _option(0.0, "L2 penalty")
     norm: str = _option("none", "normalisation between layers", ("none", "layer", "batch"))
     heads: int = _option(1, "attention heads (gat)")
     jk: str = _option("cat", "how layers are joined (jknet)", ("cat", "max"))
     sgc: str = _option("transform", "transform, then propagate; or propagate once", ("transform", "precompute"))
-    epochs: int = _option(100, "epochs")
+    epochs: int = _option(60, "epochs")
     seed: int = _option(0, "seed of initialisation, dropout and noise")
     partition_seed: int = _option(0, "seed of the partition, the input projection and the generator's graph")
     eval_every: int = _option(10, "evaluate every N epochs (0: at the end only)")
@@ -96,8 +96,8 @@ class Config:
             if getattr(self, name) < 1:
                 raise ValueError(f"{flag(name)} {getattr(self, name)} is too small; use 1 or more")
         for name in ("eval_every", "input_projection", "seed", "partition_seed", "mask_seed", "weight_decay"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise ValueError(f"{flag(name)} {getattr(self, name)} is out of range; use 0 or more")
+            if not 0 <= getattr(self, name) < 2**31:  # what METIS takes as a seed
+                raise ValueError(f"{flag(name)} {getattr(self, name)} is out of range; use 0 to {2**31 - 1}")
         for name in ("lr", "timeout"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{flag(name)} {getattr(self, name)} must be a positive number")
@@ -172,12 +172,20 @@ def _refuse_idle(config: Config, given: Mapping[str, Any]) -> None:
                     f"{flag(name)} has no effect with {flag(other)} {getattr(config, other)}; "
                     f"leave it out or use {flag(other)} {' or '.join(values)}"
                 )
+    if "partition_seed" in given and config.partition and not config.input_projection and not _generated(config):
+        raise ValueError("--partition-seed has no effect with --partition FILE and no --input-projection; leave it out")
+    if "data_root" in given and (_generated(config) or config.dataset.endswith(".npz")):
+        raise ValueError(f"--data-root has no effect with --dataset {config.dataset}; leave it out")
     adaptive = config.bits == "adaptive" or config.schedule == "adaptive"
     for name in ("ldr_lambda", "ldr_delta", "ldr_rule", "ldr_clock", "ldr_link_rate"):
         if name in given and not adaptive:
             raise ValueError(f"{flag(name)} has no effect with both --bits and --schedule fixed; leave it out")
     if config.ldr_clock == "modelled" and config.ldr_link_rate is None:
         raise ValueError("--ldr-clock modelled needs --ldr-link-rate, such as 200mbit")
+
+
+def _generated(config: Config) -> bool:
+    return config.dataset.partition(":")[0] == "generator"
 
 
 def flag(name: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sylvie.coordinator import Coordinated
+from sylvie.launch import tell
 
 _PLAIN_LINES = 50
 
@@ -44,11 +45,11 @@ class Console:
         if self._progress is not None:
             self._progress.update(self._task, completed=epoch + 1, description=text)
         elif epoch % self._every == 0 or scores or epoch == self._epochs - 1:
-            print(f"epoch {epoch}: {text}", file=sys.stderr, flush=True)
+            tell(f"epoch {epoch}: {text}")
         if epoch == self._epochs - 1 and self._progress is not None:
             self._progress.stop()
 
     @staticmethod
     def phase(text: str) -> None:
         """Tell a step of the offline stage."""
-        print(text, file=sys.stderr, flush=True)
+        tell(text)

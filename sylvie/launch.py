@@ -1,11 +1,12 @@
 """Launch: local ranks through torchrun's own launcher, or a place in a world that torchrun made.
 
-The launching process validates, starts one process a rank and waits; when a rank dies the others are stopped and the last line on
-stderr names it. No rank survives its launcher.
+The launching process validates, starts one process a rank and waits; when a rank dies the others are stopped and the last
+line on stderr names it. No rank survives its launcher.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,8 @@ import torch.distributed as dist
 #: Set for ranks that this program's own launcher started: it reports their errors, they stay silent.
 LAUNCHED = "SYLVIE_LAUNCHED"
 _PR_SET_PDEATHSIG = 1
+#: Seconds that a rank which does not react to SIGTERM has until SIGKILL.
+_GRACE_S = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,20 +87,26 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def report_error(message: str, *, traceback: str = "") -> None:
+def tell(text: str) -> None:
+    """A line on stderr; nobody need be listening any more."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def report_error(message: str) -> None:
     """Hand a rank's last error to its launcher, or print it where torchrun started the rank."""
     target = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if LAUNCHED in os.environ and target:
-        content = {"message": message, "traceback": traceback, "timestamp": int(time.time())}
-        Path(target).write_text(json.dumps(content))
+        Path(target).write_text(json.dumps({"message": message, "timestamp": int(time.time())}))
         return
-    print(message, file=sys.stderr, flush=True)
+    tell(message)
 
 
-def launch_local(parts: int, arguments: list[str], run_dir: Path) -> int:
-    """Run ``python -m sylvie ARGUMENTS`` as ``parts`` local ranks; returns the exit code of the whole.
+def launch_local(parts: int, arguments: list[str], run_dir: Path | Callable[[], Path], *, module: str = "sylvie") -> int:
+    """Run ``python -m MODULE ARGUMENTS`` as ``parts`` local ranks; returns the exit code of the whole.
 
-    0 when all ranks end well, 2 when a rank refused its input, 1 otherwise; what happened goes to stderr.
+    ``run_dir`` is where the ranks leave their traces; a function is asked for it after a rank died. 0 when all ranks end
+    well, 2 when a rank refused its input, 1 otherwise; what happened goes to stderr.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -108,6 +118,7 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path) -> int:
         LAUNCHED: str(os.getpid()),
         "OMP_NUM_THREADS": str(threads_per_rank(parts)),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _GRACE_S,
     }
     os.environ.update(environment)
     config = LaunchConfig(
@@ -122,13 +133,28 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path) -> int:
         local_addr="localhost",
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "sylvie", *arguments)
+        elastic_launch(config, sys.executable)("-m", module, *arguments)
     except ChildFailedError as error:
-        return _explain(error, run_dir)
+        left = run_dir() if callable(run_dir) else run_dir
+        code = _explain(error, left)
+        if code == 2:
+            discard(left)
+        return code
     except SignalException as error:
-        print(f"stopped by {signal.Signals(error.sigval).name}", file=sys.stderr)
+        tell(f"stopped by {signal.Signals(error.sigval).name}")
         return 1
     return 0
+
+
+def discard(run_dir: Path) -> None:
+    """Take back the run directory of ranks that refused their input before they trained."""
+    if (run_dir / "model.safetensors").exists() or _epoch_under_way(run_dir, 0) > 0:
+        return
+    with contextlib.suppress(OSError):  # what is not ours stays, and so does the directory
+        for file in (*run_dir.glob("trace/rank-*.jsonl"), run_dir / "run.json"):
+            file.unlink(missing_ok=True)
+        (run_dir / "trace").rmdir()
+        run_dir.rmdir()
 
 
 def _explain(error: object, run_dir: Path) -> int:
@@ -139,11 +165,11 @@ def _explain(error: object, run_dir: Path) -> int:
     message = first.message if isinstance(first.message, str) else ""
     refused = first.exitcode == 2
     if refused or (message and first.exitcode > 0 and Path(first.error_file).is_file()):
-        print(message, file=sys.stderr)
+        tell(message)
     if not refused:
         how = f"signal {-first.exitcode}" if first.exitcode < 0 else f"exit code {first.exitcode}"
         epoch = _epoch_under_way(run_dir, first.local_rank)
-        print(f"rank {first.local_rank} died ({how}) in epoch {epoch}", file=sys.stderr, flush=True)
+        tell(f"rank {first.local_rank} died ({how}) in epoch {epoch}")
     return 2 if refused else 1
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import tomllib
 import types
 import typing
@@ -16,7 +18,12 @@ class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line and exit code 2."""
 
     def error(self, message: str) -> typing.NoReturn:
-        """Raise the message as a user error."""
+        """Raise the message as a user error, an unknown option with the nearest known ones."""
+        unknown = re.match(r"unrecognized arguments: (--[^ =]+)", message)
+        if unknown:
+            close = difflib.get_close_matches(unknown[1], list(self._option_string_actions), n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"see {self.prog} --help"
+            raise ValueError(f"option {unknown[1]} is unknown; {hint}")
         raise ValueError(message)
 
 

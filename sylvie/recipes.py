@@ -59,9 +59,7 @@ def _fetched() -> list[Recipe]:
                     "dropout": dropout,
                 }
                 summary = f"{model} {shape[0]}×{shape[1]} on {_DATASETS[short]}, {epochs} epochs, dropout {dropout}"
-                recipes.append(
-                    Recipe(name=f"{model}-{short}", summary=summary, options=options, fetched=True, ours=ours)
-                )
+                recipes.append(Recipe(name=f"{model}-{short}", summary=summary, options=options, fetched=True, ours=ours))
     return recipes
 
 
@@ -69,7 +67,7 @@ _LOCAL = [
     Recipe(
         name="quickstart",
         summary="the built-in generator, GraphSAGE 3×64, 2 local ranks, under a minute",
-        options={"dataset": "generator", "epochs": 60, "eval_every": 5, "dropout": 0.2},
+        options={"dataset": "generator"},
         ours=True,
     ),
     Recipe(
@@ -83,7 +81,15 @@ _LOCAL = [
         Recipe(
             name=f"{model}-{data}",
             summary=f"{model} 2×64 on {data}",
-            options={"dataset": data, "model": model, "layers": 2, "hidden": 64, "epochs": 200, "weight_decay": 5e-4},
+            options={
+                "dataset": data,
+                "model": model,
+                "layers": 2,
+                "hidden": 64,
+                "dropout": 0.5,
+                "epochs": 200,
+                "weight_decay": 5e-4,
+            },
             fetched=True,
             ours=True,
         )
@@ -97,6 +103,8 @@ RECIPES = {recipe.name: recipe for recipe in (*_LOCAL, *_fetched())}
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name; ValueError with the nearest known ones."""
+    if name.endswith(".npz"):
+        raise ValueError(f"recipe {name!r} is a file; write --dataset {name}")
     if name not in RECIPES:
         raise ValueError(f"recipe {name!r} is unknown{nearest(name, tuple(RECIPES))}")
     return RECIPES[name]

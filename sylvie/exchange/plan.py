@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sylvie.exchange.transport import Transport
 from sylvie.partition.partition import Partition
+import itertools
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +50,7 @@ def _slices(counts: Sequence[int]) -> tuple[slice, ...]:
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)
-    return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+    return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
 
 
 def build_plan(partition: Partition, send_levels: Tensor, halo_levels: Tensor, salt: str = "") -> ExchangePlan:

@@ -15,6 +15,7 @@ from torch import Tensor
 from sylvie.exchange.header import HEADER_BYTES
 from sylvie.exchange.plan import ExchangePlan, Route
 from sylvie.exchange.wire import MessageShape, Wire
+import itertools
 
 INT32_BYTES = 4
 
@@ -102,5 +103,5 @@ def _sampled(route: Route, out_places: tuple[Tensor, ...], in_places: tuple[Tens
         out_levels=tuple(levels[p.long()] for levels, p in zip(route.out_levels, out_places, strict=True)),
         in_ids=tuple(ids[p.long()] for ids, p in zip(route.in_ids, in_places, strict=True)),
         in_levels=tuple(levels[p.long()] for levels, p in zip(route.in_levels, in_places, strict=True)),
-        in_slice=tuple(slice(a, b) for a, b in zip(starts[:-1], starts[1:], strict=True)),
+        in_slice=tuple(slice(a, b) for a, b in itertools.pairwise(starts)),
     )

@@ -12,6 +12,7 @@ from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, SparseInput, drop
 from sylvie.nn.models.options import ModelOptions
 from sylvie.nn.norm import make_norm
+import itertools
 
 
 class GcnLayer(nn.Module):
@@ -38,7 +39,7 @@ class GCN(nn.Module):
         widths = [in_width, *[options.hidden] * (options.layers - 1), num_classes]
         self.dropout = options.dropout
         self.layers = nn.ModuleList(
-            GcnLayer(a, b, number) for number, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True), 1)
+            GcnLayer(a, b, number) for number, (a, b) in enumerate(itertools.pairwise(widths), 1)
         )
         self.norms = nn.ModuleList(make_norm(options.norm, width) for width in widths[1:-1])
 

@@ -25,8 +25,11 @@ class ClockOffset:
 
 
 def measure_clock_offset(world: World, clock: Callable[[], int]) -> ClockOffset:
-    """Ping rank 0 a dozen times; the shortest round trip gives the offset, half of it the bound (Cristian 1989)."""
-    if world.world_size == 1:
+    """Ping rank 0 a dozen times; the shortest round trip gives the offset, half of it the bound (Cristian 1989).
+
+    Ranks on one host read one clock: offset and bound are exactly 0.
+    """
+    if world.local_world_size == world.world_size:
         return ClockOffset(offset_ns=0, bound_ns=0)
     stamp = torch.zeros(1, dtype=torch.int64)
     if world.rank == 0:

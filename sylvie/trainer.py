@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sylvie.coordinator import Coordinated, Coordinator
 from sylvie.evaluate import Scores, evaluate
 from sylvie.exchange.exchange import HaloExchange, Setting
+from sylvie.exchange.halo import Halo
 from sylvie.exchange.ledger import EpochTotals, Ledger
 from sylvie.exchange.reduce import Reducer, all_reduce_gradients
 from sylvie.nn.graph import RankGraph
@@ -42,7 +44,7 @@ class Best:
 
 @dataclass(kw_only=True, eq=False)
 class Trainer:
-    """Everything an epoch needs, handed in; ``train`` runs the epochs."""
+    """Everything an epoch needs, handed in; ``prepare`` comes first, ``train`` runs the epochs."""
 
     partition: Partition
     model: nn.Module
@@ -52,8 +54,10 @@ class Trainer:
     x: Tensor | InputRows
     exchange: HaloExchange | None
     eval_exchange: HaloExchange | None
+    input_exchange: HaloExchange | None
     ledger: Ledger
     eval_ledger: Ledger
+    input_ledger: Ledger
     coordinator: Coordinator
     reducer: Reducer
     recorder: Recorder
@@ -66,16 +70,33 @@ class Trainer:
     last: Scores | None = None
     epoch: int = -1
     gradient_bytes: int = 0
+    _prepared: bool = False
     _spans: list[schema.Span] = field(default_factory=list)
 
     def train(self, epochs: int) -> None:
         """Run epochs 0 … ``epochs`` − 1, evaluating as configured and always at the end."""
+        self.prepare()
         for epoch in range(epochs):
             self.epoch = epoch
             self._run_epoch(epoch, last=epoch == epochs - 1)
         if self.exchange is not None:
             self.exchange.drain()
         self.ledger.flush()
+
+    def prepare(self) -> None:
+        """Let a model with ``prepare(graph, x)`` replace its input, once: exact rows, synchronous, no gradient.
+
+        What the ranks send for that belongs to the input, not to an epoch or an evaluation; its buffers are freed afterwards.
+        """
+        exchange, self.input_exchange = self.input_exchange, None
+        if self._prepared or not hasattr(self.model, "prepare"):
+            return
+        self._prepared = True
+        if exchange is not None:
+            exchange.begin_epoch(Setting(epoch=0, mode=schema.SYNC, base=32))
+        with torch.no_grad():
+            self.x = self.model.prepare(RankGraph(self.graph.structure, Halo(exchange), self.reducer), self.x)
+        self.input_ledger.flush()
 
     def _run_epoch(self, epoch: int, *, last: bool) -> None:
         mode, base = self.coordinator.controller.mode, self.coordinator.controller.base
@@ -91,9 +112,7 @@ class Trainer:
         taken_ns = self.clock() - start
         totals = self.ledger.epoch(epoch)
         with self._span(schema.SPAN_COORDINATE):
-            closed = self.coordinator.close_epoch(
-                epoch, loss, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode
-            )
+            closed = self.coordinator.close_epoch(epoch, loss, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode)
         end = self.clock()
         self.ranges.pop()
         self.gradient_bytes += allreduce_bytes
@@ -183,6 +202,7 @@ class Trainer:
                 main_bytes=totals.main_bytes,
                 meta_bytes=totals.meta_bytes,
                 header_bytes=totals.header_bytes,
+                fp32_equivalent_bytes=totals.fp32_bytes,
                 gradient_allreduce_bytes=allreduce_bytes,
                 metrics=metrics,
             )

@@ -20,7 +20,8 @@ from sylvie.data.graph import GraphData
 from sylvie.exchange.plan import check_plans
 from sylvie.exchange.worker import Worker
 from sylvie.extractor import extract
-from sylvie.input_halo import fetch_input_halo
+from sylvie.input_halo import input_rows
+from sylvie.nn.custom import needs_input_halo
 from sylvie.partition.build import boundary_pool, find_crossings, iter_partitions
 from sylvie.trainer import Trainer
 from sylvie_trace.recorder import Recorder
@@ -79,7 +80,7 @@ class ThreadReducer:
         return tensor.copy_(total)
 
 
-def run_threads(world_size: int, work: Callable[[int], Any], meetings: list[Meeting]) -> list[Any]:
+def run_threads(world_size: int, work: Callable[[int], Any], meetings: list[Meeting], deadline_s: float) -> list[Any]:
     """``work(rank)`` on every rank at once; returns their results or raises the first rank's failure."""
     results: list[Any] = [None] * world_size
     errors: list[BaseException] = []
@@ -96,7 +97,7 @@ def run_threads(world_size: int, work: Callable[[int], Any], meetings: list[Meet
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(2 * TIMEOUT_S)
+        thread.join(deadline_s)
     causes = [e for e in errors if not isinstance(e, threading.BrokenBarrierError) and "broke off" not in str(e)]
     if errors:
         raise (causes or errors)[0]
@@ -131,8 +132,8 @@ class ThreadWorld:
         self.folder = folder
         self._wrap = transport
 
-    def run(self, use: Callable[[Trainer], Any]) -> list[Any]:
-        """Build every rank's trainer and call ``use`` on it."""
+    def run(self, use: Callable[[Trainer], Any], *, deadline_s: float = 2 * TIMEOUT_S) -> list[Any]:
+        """Build every rank's trainer and call ``use`` on it; a rank that is not done at the deadline hangs."""
         rows, sums = Meeting(self.world_size), Meeting(self.world_size)
 
         def rank_body(rank: int) -> Any:
@@ -150,10 +151,13 @@ class ThreadWorld:
             check_plans(plan, transport)
             recorder = Recorder(self.folder / f"rank-{rank:05d}.jsonl", header(rank, self.world_size, trace=config.trace))
             worker = Worker(TIMEOUT_S)
-            if config.cache_input_halo:
-                x: Any = fetch_input_halo(part, transport, dtype_of(config))[0]
-            else:
-                x = part.features.to(dtype_of(config))  # type: ignore[union-attr]
+            x, _ = input_rows(
+                part,
+                transport,
+                dtype_of(config),
+                needs_halo=needs_input_halo(config.model),
+                cache_halo=config.cache_input_halo,
+            )
             with _BUILD:  # the seeded construction of a model uses torch's one global generator
                 trainer = build_trainer(
                     config,
@@ -172,7 +176,7 @@ class ThreadWorld:
             worker.close()
             return result
 
-        return run_threads(self.world_size, rank_body, [rows, sums])
+        return run_threads(self.world_size, rank_body, [rows, sums], deadline_s)
 
 
 _BUILD = threading.Lock()

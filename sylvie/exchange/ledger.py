@@ -20,6 +20,7 @@ class EpochTotals:
     main_bytes: int = 0
     meta_bytes: int = 0
     header_bytes: int = 0
+    fp32_bytes: int = 0  # what the same rows would be as plain float32
     histogram: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -44,9 +45,9 @@ class Ledger:
 
     def flush(self) -> None:
         """Write the records that came up since the last call; between epochs, so that writing disturbs none."""
-        for record in self._pending:
-            self._recorder.record(record)
-        self._pending.clear()
+        if self._pending:
+            self._recorder.record_details(self._pending)
+            self._pending.clear()
 
     def posted(self, flight: Flight) -> None:
         """Count what a flight sends."""
@@ -56,6 +57,7 @@ class Ledger:
             totals.main_bytes += shape.main_bytes
             totals.meta_bytes += shape.meta_bytes
             totals.header_bytes += HEADER_BYTES
+            totals.fp32_bytes += 4 * shape.rows * flight.wire.dim
             self.sent_bytes += shape.main_bytes + shape.meta_bytes + HEADER_BYTES
         totals.histogram.update(flight.wire.histogram)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ from sylvie.trainer import Best, Trainer
 from sylvie_trace.decision import Controller, ControllerConfig
 from sylvie_trace.nvtx import Ranges
 from sylvie_trace.recorder import Recorder
-from sylvie_trace.schema import EVALUATE, TRAIN
+from sylvie_trace.schema import EVALUATE, INPUT_HALO, TRAIN
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -65,15 +66,7 @@ def build_controller(config: Config) -> Controller:
 
 def seeded_model(config: Config, partition: Partition) -> nn.Module:
     """The model with parameters that depend on the seed alone; afterwards dropout draws differ by rank."""
-    options = ModelOptions(
-        layers=config.layers,
-        hidden=config.hidden,
-        dropout=config.dropout,
-        norm=config.norm,
-        heads=config.heads,
-        jk=config.jk,
-        sgc=config.sgc,
-    )
+    options = ModelOptions(**{item.name: getattr(config, item.name) for item in fields(ModelOptions)})
     torch.manual_seed(config.seed)
     width = int(partition.features.shape[1])
     model = build_model(config.model, width, partition.num_classes, options).to(dtype_of(config))
@@ -122,6 +115,7 @@ def build_trainer(
 
     train_ledger, eval_ledger = Ledger(recorder, TRAIN), Ledger(recorder, EVALUATE)
     train, evaluation = exchange(train_ledger, TRAIN), exchange(eval_ledger, EVALUATE)
+    input_ledger = Ledger(recorder, INPUT_HALO)
     halo = Halo(train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals())
     model = seeded_model(config, partition)
     rate = parse_rate(config.ldr_link_rate) if config.ldr_link_rate else None
@@ -135,8 +129,10 @@ def build_trainer(
         x=x,
         exchange=train,
         eval_exchange=evaluation,
+        input_exchange=exchange(input_ledger, INPUT_HALO) if hasattr(model, "prepare") else None,
         ledger=train_ledger,
         eval_ledger=eval_ledger,
+        input_ledger=input_ledger,
         coordinator=Coordinator(build_controller(config), reducer, rule_clock, plan.rank),
         reducer=reducer,
         recorder=recorder,

@@ -43,9 +43,13 @@ class Config:
     lr: float = _option(0.01, "learning rate of Adam")
     weight_decay: float = _option(0.0, "L2 penalty")
     norm: str = _option("none", "normalisation between layers", ("none", "layer", "batch"))
-    heads: int = _option(1, "attention heads (gat)")
+    heads: int = _option(1, "attention heads, each of --hidden columns (gat)")
+    attention_dropout: float = _option(0.0, "dropout probability of attention coefficients (gat)")
+    residual: bool = _option(False, "add a layer's input to its output (gat)")
     jk: str = _option("cat", "how layers are joined (jknet)", ("cat", "max"))
     sgc: str = _option("transform", "transform, then propagate; or propagate once", ("transform", "precompute"))
+    alpha: float = _option(0.1, "weight of the first layer's rows in every layer (gcnii)")
+    theta: float = _option(0.5, "strength of layer l's weight, log(theta/l + 1) (gcnii)")
     epochs: int = _option(60, "epochs")
     seed: int = _option(0, "seed of initialisation, dropout and noise")
     partition_seed: int = _option(0, "seed of the partition, the input projection and the generator's graph")
@@ -98,10 +102,10 @@ class Config:
         for name in ("eval_every", "input_projection", "seed", "partition_seed", "mask_seed", "weight_decay"):
             if not 0 <= getattr(self, name) < 2**31:  # what METIS takes as a seed
                 raise ValueError(f"{flag(name)} {getattr(self, name)} is out of range; use 0 to {2**31 - 1}")
-        for name in ("lr", "timeout"):
+        for name in ("lr", "timeout", "theta"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{flag(name)} {getattr(self, name)} must be a positive number")
-        for name in ("dropout", "ldr_lambda", "pipegcn_momentum"):
+        for name in ("dropout", "attention_dropout", "alpha", "ldr_lambda", "pipegcn_momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{flag(name)} {getattr(self, name)} is outside [0, 1)")
         if not 0 < self.bns_p <= 1:
@@ -121,7 +125,10 @@ OPTIONS = {item.name: item for item in fields(Config)}
 
 # Options that act only under one value of another option: (options, other option, values under which they act).
 _ACTS_UNDER: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
-    (("heads",), "model", ("gat",)),
+    (("heads", "attention_dropout", "residual"), "model", ("gat",)),
+    (("alpha", "theta"), "model", ("gcnii",)),
+    (("hidden",), "model", ("graphsage", "gcn", "gat", "gcnii", "dagnn", "jknet")),
+    (("cache_input_halo",), "model", ("graphsage", "gcn", "gat", "jknet")),
     (("jk",), "model", ("jknet",)),
     (("sgc",), "model", ("sgc",)),
     (("bns_p",), "system", ("bns-gcn",)),
@@ -152,9 +159,7 @@ def resolve(base: Config, given: Mapping[str, Any]) -> Config:
     if axes is not None:
         for name, own in axes.items():
             if name in given and given[name] != own:
-                raise ValueError(
-                    f"{flag(name)} {given[name]} belongs to --system sylvie; {config.system} always has {own}"
-                )
+                raise ValueError(f"{flag(name)} {given[name]} belongs to --system sylvie; {config.system} always has {own}")
         config = replace(config, **axes)
     elif config.bits != "adaptive" and "mask" not in given:
         config = replace(config, mask="off")
@@ -167,7 +172,8 @@ def _refuse_idle(config: Config, given: Mapping[str, Any]) -> None:
         raise ValueError(f"--mask {config.mask} cannot act at --bits 32; leave it out or choose other bits")
     for names, other, values in _ACTS_UNDER:
         for name in names:
-            if name in given and getattr(config, other) not in values:
+            own_model = other == "model" and ":" in config.model  # may read every option of a model
+            if name in given and getattr(config, other) not in values and not own_model:
                 raise ValueError(
                     f"{flag(name)} has no effect with {flag(other)} {getattr(config, other)}; "
                     f"leave it out or use {flag(other)} {' or '.join(values)}"
@@ -214,5 +220,3 @@ def parse_rate(text: str) -> float:
             if rate > 0 and math.isfinite(rate):
                 return rate
     raise ValueError(f"rate {text!r} is not a number with kbit, mbit or gbit, such as 200mbit")
-
-

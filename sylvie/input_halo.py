@@ -1,4 +1,4 @@
-"""Input halo: the constant feature rows of remote in-neighbours, fetched once before training."""
+"""Input rows of a rank: its own constant features and those of remote in-neighbours, fetched once before training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ from sylvie.exchange.transport import Transport
 from sylvie.nn.inputs import InputRows, KnownRows, SparseInput
 from sylvie.partition.partition import Partition
 from sylvie.sparse import CsrMatrix
+
+
+def input_rows(
+    partition: Partition, transport: Transport, dtype: torch.dtype, *, needs_halo: bool, cache_halo: bool
+) -> tuple[Tensor | InputRows, int]:
+    """What a model is given as ``x``, and the bytes this rank sent for it.
+
+    Own and halo rows where the model ``needs_halo`` rows and they are cached (always, in a world of one rank); else own rows
+    alone, which the model sends every epoch if it needs to. Raises ValueError where that would make sparse rows dense.
+    """
+    features = partition.features
+    if needs_halo and (cache_halo or transport.world_size == 1):
+        return fetch_input_halo(partition, transport, dtype)
+    if isinstance(features, Tensor):
+        return features.to(dtype), 0
+    if needs_halo:
+        raise ValueError(
+            "--no-cache-input-halo would send sparse features as dense rows every epoch; "
+            "add --input-projection K or leave it out"
+        )
+    matrix = CsrMatrix(
+        features.indptr.to(torch.int64), features.indices.to(torch.int64), features.values.to(dtype), features.shape
+    )
+    return SparseInput(matrix, partition.num_inner), 0
 
 
 def fetch_input_halo(partition: Partition, transport: Transport, dtype: torch.dtype) -> tuple[InputRows, int]:

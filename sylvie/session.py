@@ -24,8 +24,9 @@ from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer
 from sylvie.exchange.transport import GroupTransport, SingleTransport, Transport
 from sylvie.exchange.worker import Worker
 from sylvie.extractor import BoundaryLevels, extract
-from sylvie.input_halo import fetch_input_halo
+from sylvie.input_halo import input_rows
 from sylvie.launch import World, host_name
+from sylvie.nn.custom import needs_input_halo
 from sylvie.nn.inputs import InputRows
 from sylvie.partition.manifest import Manifest
 from sylvie.partition.partition import Partition
@@ -93,6 +94,8 @@ class Session:
                 on_epoch=console.epoch,
                 on_best=self._save,
             )
+            with self._timed(schema.SPAN_INPUT_HALO):
+                trainer.prepare()
             self._write_run_json(partition, levels, trainer)
             self.spans.append(_span(schema.SPAN_STARTUP, self.started_ns, clock()))
             for span in self.spans:
@@ -122,14 +125,13 @@ class Session:
     def _inputs(
         self, partition: Partition, transport: Transport, dtype: torch.dtype
     ) -> tuple[Tensor | InputRows, int]:
-        if self.config.cache_input_halo or self.world.world_size == 1:
-            return fetch_input_halo(partition, transport, dtype)
-        if not isinstance(partition.features, Tensor):
-            raise ValueError(
-                "--no-cache-input-halo would send sparse features as dense rows every epoch; "
-                "add --input-projection K or leave it out"
-            )
-        return partition.features.to(dtype), 0
+        return input_rows(
+            partition,
+            transport,
+            dtype,
+            needs_halo=needs_input_halo(self.config.model),
+            cache_halo=self.config.cache_input_halo,
+        )
 
     def _recorder(self) -> Recorder:
         offset = measure_clock_offset(self.world, clock)
@@ -184,7 +186,7 @@ class Session:
             bytes={
                 "train": trainer.ledger.sent_bytes - trainer.ledger.unused_bytes,
                 "evaluate": trainer.eval_ledger.sent_bytes,
-                "input_halo": halo_bytes,
+                "input_halo": halo_bytes + trainer.input_ledger.sent_bytes,
                 "gradient_allreduce": trainer.gradient_bytes,
                 "control": trainer.reducer.control_bytes,
                 "unused": trainer.ledger.unused_bytes,

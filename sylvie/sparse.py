@@ -111,8 +111,8 @@ class EdgeOrder:
     def dots(self, at_dst: Tensor, at_src: Tensor) -> Tensor:
         """Scalar product of both ends' rows on every edge [E]. No gradient."""
         zeros = _sparse_csr(self.indptr, self.src, at_src.new_zeros(self.src.shape[0]), self.shape)
-        sampled = torch.sparse.sampled_addmm(zeros, at_dst, at_src.t(), beta=0.0)
-        return sampled.values()
+        products: Tensor = torch.sparse.sampled_addmm(zeros, at_dst, at_src.t(), beta=0.0).values()
+        return products
 
     def sum_by_dst(self, values: Tensor) -> Tensor:
         """[E] -> [destinations]; 0 without edges."""

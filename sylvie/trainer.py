@@ -89,13 +89,14 @@ class Trainer:
         What the ranks send for that belongs to the input, not to an epoch or an evaluation; its buffers are freed afterwards.
         """
         exchange, self.input_exchange = self.input_exchange, None
-        if self._prepared or not hasattr(self.model, "prepare"):
+        prepare: Callable[..., Tensor | InputRows] | None = getattr(self.model, "prepare", None)
+        if self._prepared or prepare is None:
             return
         self._prepared = True
         if exchange is not None:
             exchange.begin_epoch(Setting(epoch=0, mode=schema.SYNC, base=32))
         with torch.no_grad():
-            self.x = self.model.prepare(RankGraph(self.graph.structure, Halo(exchange), self.reducer), self.x)
+            self.x = prepare(RankGraph(self.graph.structure, Halo(exchange), self.reducer), self.x)
         self.input_ledger.flush()
 
     def _run_epoch(self, epoch: int, *, last: bool) -> None:

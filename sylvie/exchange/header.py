@@ -16,7 +16,7 @@ _CLOCK = struct.Struct("<q")
 _CLOCK_OFFSET = HEADER_BYTES - _CLOCK.size
 
 DIRECTION_CODES = {"forward": 0, "backward": 1}
-PURPOSE_CODES = {"train": 0, "evaluate": 1}
+PURPOSE_CODES = {"train": 0, "evaluate": 1, "input_halo": 2}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
 """Models of the user's own: ``package.module:Class``, built like the built-in ones and checked before the first epoch.
 
-``Class(in_width, num_classes, options)`` must return a module with ``forward(graph, x) -> logits`` of the inner nodes.
+``Class(in_width, num_classes, options)`` must return a module with ``forward(graph, x) -> logits`` of the inner nodes. It may
+have ``prepare(graph, x) -> x``, called once before the first epoch without gradients: its result is the ``x`` of every
+forward pass. A class whose ``NEEDS_INPUT_HALO`` is false is given the rank's own input rows only.
 """
 
 from __future__ import annotations
@@ -28,9 +30,7 @@ _LOCAL_DEGREES = "GraphConv(norm='none') with edge_weight=graph.gcn_edge_weight(
 
 def build_model(name: str, in_width: int, num_classes: int, options: ModelOptions) -> nn.Module:
     """A built-in model by name, or the user's class; ValueError in one line where that cannot work."""
-    if ":" not in name:
-        if name not in MODELS:
-            raise ValueError(f"--model {name!r} is unknown{nearest(name, tuple(MODELS))}")
+    if name in MODELS:
         return MODELS[name](in_width, num_classes, options)
     model = _load_class(name)(in_width, num_classes, options)
     if not isinstance(model, nn.Module):
@@ -39,7 +39,15 @@ def build_model(name: str, in_width: int, num_classes: int, options: ModelOption
     return model
 
 
+def needs_input_halo(name: str) -> bool:
+    """Whether the model called ``name`` uses input rows of remote neighbours, so that they are worth fetching."""
+    kind = MODELS[name] if name in MODELS else _load_class(name)
+    return bool(getattr(kind, "NEEDS_INPUT_HALO", True))
+
+
 def _load_class(name: str) -> type:
+    if ":" not in name:
+        raise ValueError(f"--model {name!r} is unknown{nearest(name, tuple(MODELS))}")
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -69,7 +69,8 @@ class _EdgeSoftmax(torch.autograd.Function):
             if keep is not None:
                 dw = dw * keep[h]
             dw += to_weight[:, h][edges.dst]
-            ds = dw * w * torch.where(scores > 0, 1.0, ctx.slope)
+            dw *= w
+            ds = torch.where(scores > 0, dw, ctx.slope * dw)
             d_src[:, h], d_dst[:, h] = edges.sum_by_src(ds), edges.sum_by_dst(ds)
         return dz, d_src, d_dst, None, None, None
 

@@ -115,6 +115,11 @@ class Neighbourhood:
         """Mean over in-neighbours [n, D]; 0 for a node without any."""
         return self.sum() * self._structure.mean_scale
 
+    def left_out(self) -> Tensor | None:
+        """Halo rows [h, 1] that did not travel this epoch and must not be attended to; None where all did."""
+        weight = self._arrival.weight(torch.float32) if self._arrival is not None else None
+        return None if weight is None else weight == 0
+
     def remote(self, use: Any, edges: Edges, *, keeps_rows: bool) -> Iterator[Any]:
         """``use(adjacency, halo rows)`` of every round in turn; ``keeps_rows`` as in ``Arrival.map``."""
         if self._known is not None:

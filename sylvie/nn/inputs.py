@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sylvie.sparse import CsrMatrix
 
@@ -102,6 +102,20 @@ def drop(rows: Tensor | InputRows, p: float, training: bool) -> Tensor | InputRo
 def dense_rows(rows: Tensor | InputRows) -> Tensor | KnownRows:
     """Rows without a sparse form."""
     return rows if isinstance(rows, Tensor) else rows.dense()
+
+
+def own_rows(rows: Tensor | InputRows) -> Tensor:
+    """The inner rows [n, F], dense."""
+    return rows if isinstance(rows, Tensor) else rows.dense().inner
+
+
+def own_linear(linear: nn.Linear, rows: Tensor | InputRows) -> Tensor:
+    """``linear`` of the inner rows alone [n, K]; CSR rows stay CSR."""
+    if isinstance(rows, Tensor):
+        product: Tensor = linear(rows)
+        return product
+    product = rows.inner_linear(linear.weight)
+    return product if linear.bias is None else product + linear.bias
 
 
 def known(inner: Tensor, halo: Tensor) -> KnownRows:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -12,7 +14,6 @@ from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, SparseInput, drop
 from sylvie.nn.models.options import ModelOptions
 from sylvie.nn.norm import make_norm
-import itertools
 
 
 class GcnLayer(nn.Module):
@@ -38,9 +39,7 @@ class GCN(nn.Module):
         super().__init__()
         widths = [in_width, *[options.hidden] * (options.layers - 1), num_classes]
         self.dropout = options.dropout
-        self.layers = nn.ModuleList(
-            GcnLayer(a, b, number) for number, (a, b) in enumerate(itertools.pairwise(widths), 1)
-        )
+        self.layers = nn.ModuleList(GcnLayer(a, b, number) for number, (a, b) in enumerate(itertools.pairwise(widths), 1))
         self.norms = nn.ModuleList(make_norm(options.norm, width) for width in widths[1:-1])
 
     def forward(self, graph: RankGraph, x: Tensor | InputRows) -> Tensor:

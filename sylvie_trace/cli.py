@@ -1,6 +1,6 @@
 """``sylvie-report``: reads a run, prints, writes; the analyses are elsewhere.
 
-    sylvie-report RUN             summary on the terminal, report.json in the run directory
+    sylvie-report RUN             summary on the terminal; report.html and report.json in the run directory
     sylvie-report validate RUN    schema, conservation, ages, causality: exit 0, or 1 with the first violation
     sylvie-report replay RUN      the controllers replayed from the log
     sylvie-report compare A B …, shuffled-mask RUN…, diagnose RUN, whatif RUN --link RATE   (``questions``)
@@ -26,6 +26,7 @@ from sylvie_trace.reader import TraceError, read_run
 from sylvie_trace.replay import Replay, first_mismatch, replay
 from sylvie_trace.report import build, json_, terminal
 from sylvie_trace.run_dir import RunDir
+from sylvie_trace.summary import run_parts
 
 PROGRAM = "sylvie-report"
 QUESTIONS = ("compare",)
@@ -81,11 +82,18 @@ def _print_json(document: object) -> None:
 
 
 def _report(arguments: list[str]) -> int:
-    parser = _parser("", "Summarise a run and write report.json into its directory.")
+    parser = _parser("", "Summarise a run and write report.html and report.json into its directory.")
     parser.epilog = "Commands: validate RUN, replay RUN; each has its own --help."
     options = parser.parse_args(arguments)
-    report = build(read_run(options.run))
+    # Imported here: the other commands must not wait for the plotting library.
+    from sylvie_trace.details import details
+    from sylvie_trace.report import html
+
+    run = read_run(options.run)
+    parts = run_parts(run)
+    report = build(run, parts)
     json_.write(report, RunDir(options.run).report_json)
+    html.write(run, report, details(run, parts), RunDir(options.run).report_html)
     if options.json:
         _print_json(report)
     else:

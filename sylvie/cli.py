@@ -87,12 +87,18 @@ def _run(config: Config, recipe: str, words: list[str], parts_given: bool) -> in
 
 def _launch(config: Config, recipe: str, words: list[str], started_ns: int) -> int:
     """Refuse bad input, do the offline stage, then start the local ranks, or be the only one."""
-    from sylvie.launch import SINGLE, launch_local, tell
+    from sylvie.console import Phases
+    from sylvie.launch import SINGLE, launch_local
     from sylvie.start import Begun, prepare_offline
 
     run_dir = _new_run_dir(config, recipe)
-    offline_ns = time.monotonic_ns()
-    begun = Begun.of(started_ns, prepare_offline(config, config.parts, report=tell), offline_ns)
+    offline_ns, phases = time.monotonic_ns(), Phases()
+    try:
+        begun = Begun.of(started_ns, prepare_offline(config, config.parts, report=phases), offline_ns)
+    except ValueError:
+        phases.close(refused=True)
+        raise
+    phases.close(refused=False)
     if config.parts == 1:
         return _rank(config, recipe, SINGLE, run_dir, started_ns, begun)
     os.environ[_BEGUN] = begun.encode()

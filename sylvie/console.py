@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -49,7 +51,34 @@ class Console:
         if epoch == self._epochs - 1 and self._progress is not None:
             self._progress.stop()
 
-    @staticmethod
-    def phase(text: str) -> None:
-        """Tell a step of the offline stage."""
-        tell(text)
+
+class Phases:
+    """Lines on the offline stage, held back for a second: of a stage that is refused at once, only the refusal is told."""
+
+    def __init__(self, say: Callable[[str], None] = tell, patience_s: float = 1.0) -> None:
+        self._say, self._held, self._lock = say, list[str](), threading.Lock()
+        self._open = False
+        self._timer = threading.Timer(patience_s, self._release)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __call__(self, text: str) -> None:
+        """Tell a line, now or when patience is over."""
+        with self._lock:
+            if self._open:
+                self._say(text)
+            else:
+                self._held.append(text)
+
+    def close(self, *, refused: bool) -> None:
+        """The stage has ended: what is held is told, or forgotten with it."""
+        self._timer.cancel()
+        if not refused:
+            self._release()
+
+    def _release(self) -> None:
+        with self._lock:
+            self._open = True
+            for text in self._held:
+                self._say(text)
+            self._held.clear()

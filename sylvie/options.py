@@ -24,7 +24,7 @@ class OneLineParser(argparse.ArgumentParser):
             close = difflib.get_close_matches(unknown[1], list(self._option_string_actions), n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(close)}?" if close else f"see {self.prog} --help"
             raise ValueError(f"option {unknown[1]} is unknown; {hint}")
-        raise ValueError(message)
+        raise ValueError(re.sub(r"^argument (--[^ ]+): (?=\1 )", "", message))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             continue
         if choices := item.metadata.get("choices"):
             settings["metavar"] = "{" + ",".join(choices) + "}"
-        parser.add_argument(flag(name), type=_converter(name, kind), **settings)
+        parser.add_argument(flag(name), type=_for_argparse(_converter(name, kind)), **settings)
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -81,6 +81,18 @@ def _converter(name: str, kind: type) -> typing.Callable[[str], Any]:
             raise ValueError(f"{flag(name)} {text!r} is not {wanted}") from None
 
     return convert
+
+
+def _for_argparse(convert: typing.Callable[[str], Any]) -> typing.Callable[[str], Any]:
+    """argparse replaces a ValueError's text by its own; it keeps this one's."""
+
+    def converted(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return converted
 
 
 def _shown(value: object) -> str:

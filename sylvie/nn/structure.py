@@ -28,6 +28,7 @@ class Structure:
     """
 
     def __init__(self, partition: Partition, halo_rounds: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> None:
+        load_dgl()  # takes a second: now, not in the first epoch
         self._partition, self._rounds, self._dtype = partition, halo_rounds, dtype
         self.num_nodes = partition.num_nodes
         self.num_inner, self.num_halo = partition.num_inner, partition.num_halo

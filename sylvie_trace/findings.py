@@ -13,8 +13,9 @@ from sylvie_trace.reader import Run
 from sylvie_trace.replay import first_mismatch, logged_config
 from sylvie_trace.report_types import Finding, Report
 
-#: Thresholds of the findings, as fractions.
-LOW_ATTRIBUTION, LARGE_BOUNDARY, CLOCK_SHARE, CLOCK_DRIVEN = 0.98, 0.5, 0.01, 0.2
+#: Thresholds of the findings, as fractions. Of two, the first is worth a note, the second is a fault.
+LOW_ATTRIBUTION, LARGE_BOUNDARY, CLOCK_SHARE, CLOCK_DRIVEN = (0.98, 0.95), 0.5, (0.01, 0.1), 0.2
+LATE_SHARE, EXPOSED_SHARE = (0.05, 0.15), 0.25
 
 
 def find(run: Run, report: Report) -> tuple[Finding, ...]:
@@ -45,15 +46,17 @@ def _note(check: str, evidence: str) -> Finding:
     return Finding(check=check, status="note", evidence=evidence)
 
 
+def _graded(check: str, evidence: str, fault: bool) -> Finding:
+    return _warning(check, evidence) if fault else _note(check, evidence)
+
+
 def _incomplete(run: Run, report: Report) -> Iterator[Finding]:
     for trace in run.ranks:
         for fault in trace.faults:
             where = f"rank {trace.rank} in epoch {fault.epoch}"
             yield _warning("fault", f"{where}: {fault.error}: {fault.message}")
         if trace.torn:
-            yield _warning(
-                "torn_tail", f"{trace.path.name} ends in the middle of a record, which is left out"
-            )
+            yield _warning("torn_tail", f"{trace.path.name} ends in the middle of a record, which is left out")
     for rank in run.missing_ranks:
         yield _warning("missing_rank", f"rank {rank} of {run.world_size} left no trace")
     if not run.complete:
@@ -75,10 +78,12 @@ def _books(run: Run, report: Report) -> Iterator[Finding]:
 
 def _attribution(run: Run, report: Report) -> Iterator[Finding]:
     share = report.attributed_fraction
-    if share is not None and share < LOW_ATTRIBUTION:
-        yield _warning(
+    usual, fault = LOW_ATTRIBUTION
+    if share is not None and share < usual:
+        yield _graded(
             "attributed_fraction",
-            f"measured spans cover {share:.1%} of an epoch, {LOW_ATTRIBUTION:.0%} is usual",
+            f"measured spans cover {share:.1%} of an epoch, {usual:.0%} is usual",
+            share < fault,
         )
 
 
@@ -102,9 +107,17 @@ def _width_without_effect(run: Run, report: Report) -> Iterator[Finding]:
 
 
 def _boundary(run: Run, report: Report) -> Iterator[Finding]:
-    share = report.boundary.share_of_nodes
-    if share is not None and share > LARGE_BOUNDARY:
-        yield _warning("boundary_share", f"{share:.0%} of the nodes are boundary nodes: fewer parts cut less")
+    """A large boundary is a fact about the graph; it is a fault where the epoch waits for it."""
+    share, parts = report.boundary.share_of_nodes, report.breakdown_s
+    if share is None or share <= LARGE_BOUNDARY:
+        return
+    waiting = parts.exposed_wait + parts.exposed_transfer if parts else 0.0
+    epoch_s = report.epoch_time_s.mean if report.epoch_time_s else 0.0
+    yield _graded(
+        "boundary_share",
+        f"{share:.0%} of the nodes are boundary nodes: fewer parts cut less",
+        waiting > EXPOSED_SHARE * epoch_s > 0,
+    )
 
 
 def _traffic(run: Run, report: Report) -> Iterator[Finding]:
@@ -123,11 +136,14 @@ def _traffic(run: Run, report: Report) -> Iterator[Finding]:
 
 def _clocks(run: Run, report: Report) -> Iterator[Finding]:
     bound_s = max(trace.header.offset_bound_ns for trace in run.ranks) / 1e9
-    if report.epoch_time_s is not None and bound_s > CLOCK_SHARE * report.epoch_time_s.median:
-        yield _warning(
+    noted, fault = CLOCK_SHARE
+    if report.epoch_time_s is not None and bound_s > noted * report.epoch_time_s.median:
+        yield _graded(
             "clock_bound",
-            f"clocks of two ranks may differ by {bound_s * 1e3:.3f} ms, over {CLOCK_SHARE:.0%} of an epoch: "
+            f"clocks of two ranks may differ by {bound_s * 1e3:.3f} ms, "
+            f"{bound_s / report.epoch_time_s.median:.1%} of an epoch: "
             "exposed_wait and exposed_transfer are uncertain by that much a wait",
+            bound_s > fault * report.epoch_time_s.median,
         )
 
 
@@ -138,11 +154,13 @@ def _straggler(run: Run, report: Report) -> Iterator[Finding]:
     if late is None:
         return
     usually = late.share > (1 + 1 / run.world_size) / 2  # far more often than 1/N, what equal ranks give
-    if usually and late.seconds_per_epoch > 0.05 * report.epoch_time_s.mean:
-        yield _warning(
+    share, (noted, fault) = late.seconds_per_epoch / report.epoch_time_s.mean, LATE_SHARE
+    if usually and share > noted:
+        yield _graded(
             "straggler",
             f"rank {late.rank} was the last to send in {late.share:.0%} of the exchanges, "
-            f"{late.seconds_per_epoch * 1e3:.1f} ms an epoch after the rank before it",
+            f"{late.seconds_per_epoch * 1e3:.1f} ms an epoch after the rank before it, {share:.0%} of its time",
+            share > fault,
         )
 
 
@@ -172,9 +190,7 @@ def _rule(run: Run, report: Report) -> Iterator[Finding]:
 
 def _offline(run: Run, report: Report) -> Iterator[Finding]:
     if report.offline_cached:
-        yield _note(
-            "offline_cached", "partition and plan came from the cache: offline times are those of reading it"
-        )
+        yield _note("offline_cached", "partition and plan came from the cache: offline times are those of reading it")
 
 
 def _absent(run: Run, report: Report) -> Iterator[Finding]:
@@ -196,9 +212,7 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
         )
     traffic = report.bytes_per_epoch
     if traffic is not None and traffic.fp32_equivalent is None:
-        yield absent(
-            "bytes_per_epoch.fp32_equivalent, compression_ratio", "the widths of rows were not recorded"
-        )
+        yield absent("bytes_per_epoch.fp32_equivalent, compression_ratio", "the widths of rows were not recorded")
     elif traffic is not None and traffic.compression_ratio is None:
         yield absent("compression_ratio", "nothing was sent")
     if report.bits is not None and report.bits.mean is None:
@@ -216,17 +230,13 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
         if missing:
             yield absent(", ".join(f"{section}.{name}" for name in missing), "not recorded by this run")
     if report.overhead.offline_share is None:
-        yield absent(
-            "overhead.offline_share", "the times of partition, extraction or training are not recorded"
-        )
+        yield absent("overhead.offline_share", "the times of partition, extraction or training are not recorded")
     if report.offline_cached is None:
         yield absent("offline_cached", "run.json does not say")
     if report.peak_memory_mb is None:
         yield absent("peak_memory_mb", "no footer names it")
     if report.device_peak_mb is None:
-        yield absent(
-            "device_peak_mb", "no accelerator memory was recorded: the ranks ran on the CPU or were cut short"
-        )
+        yield absent("device_peak_mb", "no accelerator memory was recorded: the ranks ran on the CPU or were cut short")
 
 
 def _names(values: object) -> tuple[str, ...]:

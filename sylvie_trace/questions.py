@@ -15,9 +15,11 @@ from pathlib import Path
 from rich.console import Console
 
 from sylvie_trace.compare import compare
+from sylvie_trace.diagnose import diagnose
 from sylvie_trace.job import Subject
 from sylvie_trace.reader import read_run
-from sylvie_trace.report import build, comparison
+from sylvie_trace.report import build, comparison, diagnosis
+from sylvie_trace.summary import run_parts
 
 PrintJson = Callable[[object], None]
 
@@ -46,6 +48,10 @@ def subjects(paths: Sequence[Path]) -> list[Subject]:
     return found
 
 
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
+
+
 def _add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directories")
 
@@ -59,11 +65,32 @@ def _compare(options: argparse.Namespace, print_json: PrintJson) -> int:
     return 0
 
 
+def _add_diagnose(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument("--against", metavar="RUN", type=Path, help="a run of an exact system on the same job")
+
+
+def _diagnose(options: argparse.Namespace, print_json: PrintJson) -> int:
+    paths = [options.run] if options.against is None else [options.run, options.against]
+    subject, *rest = subjects(paths)
+    found = diagnose(subject, run_parts(subject.run), rest[0] if rest else None)
+    if options.json:
+        print_json(found)
+    else:
+        diagnosis.render(found, Console())
+    return 0
+
+
 _Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, PrintJson], int]]
 _COMMANDS: dict[str, _Command] = {
     "compare": (
         "Compare the settings of several runs, in pairs of equal seed; the first run's setting is the baseline.",
         _add_runs,
         _compare,
+    ),
+    "diagnose": (
+        "Judge the causal chain of a run link by link, and name what breaks it.",
+        _add_diagnose,
+        _diagnose,
     ),
 }

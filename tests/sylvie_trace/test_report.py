@@ -65,9 +65,7 @@ def test_every_key_is_there_and_filled(synthetic: Make) -> None:
 
 
 def test_the_numbers_of_a_known_run(synthetic: Make) -> None:
-    report = report_of(
-        synthetic(world_size=3, epochs=14, controller=ControllerConfig(schedule="sync", bits=2))
-    )
+    report = report_of(synthetic(world_size=3, epochs=14, controller=ControllerConfig(schedule="sync", bits=2)))
     assert report.epoch_time_s is not None and report.throughput_epochs_per_s is not None
     assert report.epoch_time_s.median == pytest.approx(0.050) and report.epoch_time_s.n == 4
     assert report.throughput_epochs_per_s == pytest.approx(20)
@@ -111,9 +109,7 @@ def test_mixed_widths_and_levels(synthetic: Make) -> None:
     made = synthetic(
         epochs=3,
         controller=ControllerConfig(bits=4),
-        change=lambda rank, r: (
-            msgspec.structs.replace(r, histogram={"4": 7, "8": 3}) if isinstance(r, Bits) else r
-        ),
+        change=lambda rank, r: msgspec.structs.replace(r, histogram={"4": 7, "8": 3}) if isinstance(r, Bits) else r,
     )
     info = json.loads(made.directory.run_json.read_text())
     info["boundary"]["level_counts"] = [10, 5, 3, 2]
@@ -219,20 +215,21 @@ def test_bytes_that_do_not_follow_the_bits_are_noticed(synthetic: Make) -> None:
 
 
 def test_trouble_is_found(synthetic: Make) -> None:
-    made = synthetic(gap_ms=20)
+    made = synthetic(gap_ms=20, transfer_ms=60, controller=ControllerConfig(bits=1, schedule="sync"))
     info = json.loads(made.directory.run_json.read_text())
     info["boundary"]["share_of_nodes"] = 0.7
     info["offline_cached"] = True
     made.directory.run_json.write_text(json.dumps(info))
     lines = made.lines(1)
-    lines[0]["offset_bound_ns"] = 3_000_000
+    lines[0]["offset_bound_ns"] = 20_000_000
     made.rewrite(1, "".join(json.dumps(line) + "\n" for line in lines))
     report = report_of(made)
     assert {"attributed_fraction", "boundary_share", "clock_bound"} <= checks(report, "warning")
     assert "offline_cached" in checks(report, "note")
-    broken = report_of(
-        synthetic(change=lambda rank, r: msgspec.structs.replace(r, rows=3) if isinstance(r, Epoch) else r)
-    )
+    lines[0]["offset_bound_ns"] = 3_000_000
+    made.rewrite(1, "".join(json.dumps(line) + "\n" for line in lines))
+    assert "clock_bound" in checks(report_of(made), "note")
+    broken = report_of(synthetic(change=lambda rank, r: msgspec.structs.replace(r, rows=3) if isinstance(r, Epoch) else r))
     assert "audit" in checks(broken, "warning")
 
 

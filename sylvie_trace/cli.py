@@ -29,7 +29,7 @@ from sylvie_trace.run_dir import RunDir
 from sylvie_trace.summary import run_parts
 
 PROGRAM = "sylvie-report"
-QUESTIONS = ("compare", "diagnose")
+QUESTIONS = ("compare", "shuffled-mask", "diagnose")
 
 
 class _Parser(argparse.ArgumentParser):

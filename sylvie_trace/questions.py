@@ -18,7 +18,8 @@ from sylvie_trace.compare import compare
 from sylvie_trace.diagnose import diagnose
 from sylvie_trace.job import Subject
 from sylvie_trace.reader import read_run
-from sylvie_trace.report import build, comparison, diagnosis
+from sylvie_trace.report import build, comparison, diagnosis, shuffled_text
+from sylvie_trace.shuffled import shuffled_mask
 from sylvie_trace.summary import run_parts
 
 PrintJson = Callable[[object], None]
@@ -65,6 +66,15 @@ def _compare(options: argparse.Namespace, print_json: PrintJson) -> int:
     return 0
 
 
+def _shuffled(options: argparse.Namespace, print_json: PrintJson) -> int:
+    found = shuffled_mask(subjects(options.runs))
+    if options.json:
+        print_json(found)
+    else:
+        shuffled_text.render(found, Console())
+    return 0
+
+
 def _add_diagnose(parser: argparse.ArgumentParser) -> None:
     _add_run(parser)
     parser.add_argument("--against", metavar="RUN", type=Path, help="a run of an exact system on the same job")
@@ -87,6 +97,11 @@ _COMMANDS: dict[str, _Command] = {
         "Compare the settings of several runs, in pairs of equal seed; the first run's setting is the baseline.",
         _add_runs,
         _compare,
+    ),
+    "shuffled-mask": (
+        "The degree mask against its shuffles at a fixed base, sync: does it matter which nodes get more bits?",
+        _add_runs,
+        _shuffled,
     ),
     "diagnose": (
         "Judge the causal chain of a run link by link, and name what breaks it.",

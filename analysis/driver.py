@@ -6,34 +6,38 @@ Below one output directory, a setting whose name is NAME leaves
     runs/NAME.json    the setting, and what its emulated link carried
     logs/NAME.log     the program's output
 
-NAME holds a hash of the options, so that a changed setting never meets an old result.
+NAME holds a hash of the options, so that a changed setting never meets an old result. Settings on local ranks run in
+batches, the same processes for all (`analysis.batch`); those in an emulated network start one by one.
 """
 
 import fcntl
 import json
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from analysis.jobs import Job, run_watched, write_jobs
 from analysis.netlab import NetLab
-from analysis.netlab.ranks import TIMEOUT_RC
 from analysis.run_files import is_complete, read_json, says_complete, write_atomically
 from analysis.settings import Outcome, Setting
+from sylvie_trace.reader import read_run
+from sylvie_trace.report import build, json_
 
-_TERM_TO_KILL_S = 5.0
+_TRAIN = (sys.executable, "-m", "sylvie")
+_BATCH = (sys.executable, "-m", "analysis.batch")
 
 
 class Driver:
     """Runs settings below `out` and collects their reports.
 
-    train, report   the two programs; a report program gets RUN_DIR --json and prints one JSON object
+    train, report   the two programs; a report program gets RUN_DIR --json and prints one JSON object (None: the report
+                    is computed in this process)
+    batch           the program that runs a batch file; None: every setting starts by itself (always so with another train)
     timeout_s       for one run; a run that takes longer has failed
     keep_going      a failed run becomes an Outcome with an `error`; otherwise it raises RuntimeError
     """
@@ -42,14 +46,16 @@ class Driver:
         self,
         out: Path,
         *,
-        train: Sequence[str] = (sys.executable, "-m", "sylvie"),
-        report: Sequence[str] = (sys.executable, "-m", "sylvie_trace"),
+        train: Sequence[str] = _TRAIN,
+        report: Sequence[str] | None = None,
+        batch: Sequence[str] | None = _BATCH,
         timeout_s: float | None = None,
         keep_going: bool = False,
     ) -> None:
         self.out = out.resolve()
         self._train = tuple(train)
-        self._report = tuple(report)
+        self._report = None if report is None else tuple(report)
+        self._batch = tuple(batch) if batch is not None and self._train == _TRAIN else None
         self._timeout_s = timeout_s
         self._keep_going = keep_going
 
@@ -64,8 +70,9 @@ class Driver:
         outcomes = []
         with _sole_user(self.out), ExitStack() as stack:
             lab: NetLab | None = None
+            fresh = self._in_batches(settings)
             for number, setting in enumerate(settings, 1):
-                known = self._known(setting)
+                known = fresh.get(setting.name) or self._known(setting)
                 if known is None and setting.rate is not None and not _fits(lab, setting):
                     stack.close()
                     lab = stack.enter_context(NetLab(setting.hosts, setting.rate))
@@ -79,49 +86,99 @@ class Driver:
 
     def _known(self, setting: Setting) -> Outcome | None:
         """The outcome on disk of a complete run."""
-        run_dir = self.out / "runs" / setting.name
+        run_dir = self._run_dir(setting)
         record = read_json(run_dir.with_name(f"{setting.name}.json"))
         if record is None or not is_complete(run_dir):
             return None
         report, error = self._collect(run_dir)
-        return Outcome(
-            setting=setting, run_dir=run_dir, report=report, link=record["link"], error=error, reused=True
-        )
+        return Outcome(setting=setting, run_dir=run_dir, report=report, link=record["link"], error=error, reused=True)
+
+    def _in_batches(self, settings: Sequence[Setting]) -> dict[str, Outcome]:
+        """Run what needs no network in batches of equal ranks, until each setting is done or has failed."""
+        outcomes: dict[str, Outcome] = {}
+        waiting: dict[int, dict[str, Setting]] = {}
+        for setting in settings:
+            if self._batch is not None and setting.rate is None and self._known(setting) is None:
+                waiting.setdefault(setting.hosts, {})[setting.name] = setting
+        for parts, group in waiting.items():
+            while group:
+                if len(group) == 1 and all(each.session is None for each in group.values()):
+                    break  # a start by itself tells its errors best
+                done = self._run_batch(parts, list(group.values()))
+                outcomes |= done
+                group = {name: each for name, each in group.items() if name not in done}
+                if any(outcome.error for outcome in done.values()) and not self._keep_going:
+                    return outcomes
+        return outcomes
+
+    def _run_batch(self, parts: int, settings: Sequence[Setting]) -> dict[str, Outcome]:
+        """One start of the ranks for many settings; the outcomes up to the first that failed."""
+        jobs = [
+            Job(
+                arguments=tuple(each.arguments(self._run_dir(each))),
+                run_dir=self._run_dir(each),
+                log=self._log(each),
+                session=each.session,
+            )
+            for each in settings
+        ]
+        file = self.out / "batches" / f"{settings[0].name}.json"
+        write_jobs(file, parts, jobs)
+        log = file.with_suffix(".log")
+        assert self._batch is not None
+        with log.open("wb") as stream:
+            rc = run_watched([*self._batch, str(file)], stream, timeout_s=self._timeout_s, jobs=jobs)
+        outcomes: dict[str, Outcome] = {}
+        for setting, job in zip(settings, jobs, strict=True):
+            if not job.complete:
+                outcomes[setting.name] = _failed(setting, job.run_dir, rc, log)
+                break
+            outcomes[setting.name] = self._finished(setting, [*_TRAIN, *job.arguments], None)
+        return outcomes
+
+    def _run_dir(self, setting: Setting) -> Path:
+        return self.out / "runs" / setting.name
+
+    def _log(self, setting: Setting) -> Path:
+        return self.out / "logs" / f"{setting.name}.log"
 
     def _fresh(self, setting: Setting, lab: NetLab | None) -> Outcome:
         """Run a setting; a half-finished attempt is removed, because a used run directory is refused."""
-        run_dir = self.out / "runs" / setting.name
+        run_dir, log = self._run_dir(setting), self._log(setting)
+        if setting.session is not None:
+            raise ValueError(f"setting {setting.label!r}: a session of its own needs local ranks and sylvie-train")
         shutil.rmtree(run_dir, ignore_errors=True)
         run_dir.parent.mkdir(parents=True, exist_ok=True)
-        log = self.out / "logs" / f"{setting.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self._train, *setting.arguments(run_dir)]
         rc, link = self._execute(command, log, lab)
         if rc != 0 or not is_complete(run_dir):
-            why = f"exit code {rc}" if rc else "it left no complete run"
-            return Outcome(setting=setting, run_dir=run_dir, report=None, error=f"{why}: {_last_line(log)}")
+            return _failed(setting, run_dir, rc, log)
+        return self._finished(setting, command, link)
+
+    def _finished(self, setting: Setting, command: Sequence[str], link: dict[str, Any] | None) -> Outcome:
+        """Note how a complete run came about, and collect its report."""
+        run_dir = self._run_dir(setting)
         record = {"command": shlex.join(command), "label": setting.label, "seed": setting.seed, "link": link}
         write_atomically(run_dir.with_name(f"{setting.name}.json"), json.dumps(record, indent=1) + "\n")
         report, error = self._collect(run_dir)
         return Outcome(setting=setting, run_dir=run_dir, report=report, link=link, error=error)
 
-    def _execute(
-        self, command: list[str], log: Path, lab: NetLab | None
-    ) -> tuple[int, dict[str, Any] | None]:
+    def _execute(self, command: list[str], log: Path, lab: NetLab | None) -> tuple[int, dict[str, Any] | None]:
         with log.open("wb") as stream:
             if lab is not None:
                 result = lab.run(command, timeout_s=self._timeout_s, log=stream, prefix=True)
                 return result.rc, result.as_dict()
-            return _run_locally(command, stream, self._timeout_s), None
+            return run_watched(command, stream, timeout_s=self._timeout_s), None
 
     def _collect(self, run_dir: Path) -> tuple[dict[str, Any] | None, str | None]:
         """The report of a complete run, from its report.json or made now; else one line that says why not."""
         report = read_json(run_dir / "report.json")
         if report is not None and says_complete(report):
             return report, None
-        done = subprocess.run(
-            [*self._report, str(run_dir), "--json"], capture_output=True, text=True, check=False
-        )
+        if self._report is None:
+            return _report_of(run_dir)
+        done = subprocess.run([*self._report, str(run_dir), "--json"], capture_output=True, text=True, check=False)
         try:
             report = json.loads(done.stdout)
         except ValueError:
@@ -139,27 +196,22 @@ def _sole_user(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RuntimeError(
-                f"{out} is in use by another driver: wait for it, or give another directory"
-            ) from None
+            raise RuntimeError(f"{out} is in use by another driver: wait for it, or give another directory") from None
         yield
 
 
-def _run_locally(command: Sequence[str], log: IO[bytes], timeout_s: float | None) -> int:
-    """The exit code of a local run, 124 after `timeout_s`; however it ends, the ranks it started end too."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
+def _report_of(run_dir: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """Compute and write the report of a run; None and one line where it cannot be read."""
     try:
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return TIMEOUT_RC
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):  # the whole session: a launcher's ranks as well
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_TERM_TO_KILL_S)
+        json_.write(build(read_run(run_dir)), run_dir / "report.json")
+    except ValueError as error:
+        return None, f"no report: {' '.join(str(error).split())}"
+    return read_json(run_dir / "report.json"), None
+
+
+def _failed(setting: Setting, run_dir: Path, rc: int, log: Path) -> Outcome:
+    why = f"exit code {rc}" if rc else "it left no complete run"
+    return Outcome(setting=setting, run_dir=run_dir, report=None, error=f"{why}: {_last_line(log)}")
 
 
 def _fits(lab: NetLab | None, setting: Setting) -> bool:

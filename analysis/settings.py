@@ -20,6 +20,7 @@ class Setting:
     options  option name, without dashes, to value: True is `--name`, False `--no-name`, None leaves it out
     recipe   the positional argument; None for the program's own default
     rate     run in an emulated network of one host a rank, with links of this rate; None: local ranks
+    session  module:Class that takes the place of sylvie's session, for what sylvie-train cannot do; local ranks only
     """
 
     label: str
@@ -27,13 +28,12 @@ class Setting:
     options: Mapping[str, Option] = field(default_factory=dict)
     recipe: str | None = None
     rate: str | None = None
+    session: str | None = None
 
     def __post_init__(self) -> None:
         for taken in ("seed", "run-dir"):
             if taken in self.options:
-                raise ValueError(
-                    f"setting {self.label!r}: option {taken!r} is the driver's own, leave it out"
-                )
+                raise ValueError(f"setting {self.label!r}: option {taken!r} is the driver's own, leave it out")
 
     @property
     def hosts(self) -> int:
@@ -43,7 +43,7 @@ class Setting:
     @property
     def name(self) -> str:
         """A file name: label, rate, seed, and a hash of all that decides the run."""
-        key = json.dumps([self.recipe, self.rate, self.seed, sorted(self.options.items())])
+        key = json.dumps([self.recipe, self.rate, self.seed, sorted(self.options.items()), self.session])
         words = [self.label, *([self.rate] if self.rate else []), f"s{self.seed}"]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(words)).strip("-.")
         return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
@@ -74,15 +74,9 @@ class Outcome:
     reused: bool = False
 
 
-def paired(
-    variants: Mapping[str, Mapping[str, Option]], seeds: Iterable[int], **common: Any
-) -> list[Setting]:
+def paired(variants: Mapping[str, Mapping[str, Option]], seeds: Iterable[int], **common: Any) -> list[Setting]:
     """Every variant (label to options) with every seed; the seed changes slowest.
 
     So the variants that are compared run close together, and a drift of the machine meets all of them.
     """
-    return [
-        Setting(label=label, seed=seed, options=options, **common)
-        for seed in seeds
-        for label, options in variants.items()
-    ]
+    return [Setting(label=label, seed=seed, options=options, **common) for seed in seeds for label, options in variants.items()]

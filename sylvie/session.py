@@ -71,11 +71,8 @@ class Session:
         dtype = torch.float64 if self.config.dtype == "float64" else torch.float32
         levels = self._extract()
         plan = plan_for(self.config, partition, levels)
-        transport: Transport = SingleTransport()
-        reducer: Reducer = SingleReducer()
-        if self.world.world_size > 1:
-            transport, reducer = GroupTransport(self.config.timeout), GroupReducer()
-            check_plans(plan, transport)
+        transport, reducer = self._connect()
+        check_plans(plan, transport)
         recorder = self._recorder()
         worker = Worker(self.config.timeout)
         try:
@@ -104,6 +101,13 @@ class Session:
         finally:
             recorder.close()
         worker.close()
+        transport.close()
+
+    def _connect(self) -> tuple[Transport, Reducer]:
+        """The ways to the other ranks."""
+        if self.world.world_size == 1:
+            return SingleTransport(), SingleReducer()
+        return GroupTransport(self.config.timeout), GroupReducer()
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:

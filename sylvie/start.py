@@ -106,7 +106,9 @@ def _prepare_together(config: Config, world: World, *, done: bool) -> PreparedPa
         except ValueError as error:
             refusal = str(error)
     if world.world_size > 1 and not done:
-        dist.barrier(group=dist.new_group(timeout=_OFFLINE_LIMIT))
+        patient = dist.new_group(timeout=_OFFLINE_LIMIT)
+        dist.barrier(group=patient)
+        dist.destroy_process_group(patient)
     _raise_first(gather_text(world, refusal, width=_ERROR_BYTES))
     return prepared if prepared is not None else prepare_offline(config, world.world_size)
 

@@ -25,6 +25,9 @@ class Transport(Protocol):
     def all_gather_int64(self, values: Tensor) -> Tensor:
         """Stack every rank's int64 vector: [k] -> [N, k]."""
 
+    def close(self) -> None:
+        """Give back threads and sockets; the transport is not used again."""
+
 
 class SingleTransport:
     """One rank: there is nobody to exchange with."""
@@ -39,6 +42,9 @@ class SingleTransport:
     def all_gather_int64(self, values: Tensor) -> Tensor:
         """[k] -> [1, k]."""
         return values.unsqueeze(0)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class GroupTransport:
@@ -58,3 +64,7 @@ class GroupTransport:
         everyone = [torch.empty_like(values) for _ in range(self.world_size)]
         dist.all_gather(everyone, values, group=self.group)
         return torch.stack(everyone)
+
+    def close(self) -> None:
+        """Leave the group: a process that runs many sessions would collect their threads and sockets."""
+        dist.destroy_process_group(self.group)

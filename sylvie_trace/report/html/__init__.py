@@ -53,8 +53,8 @@ def chapters(report: Report, detail: Details) -> list[tuple[str, list[Panel]]]:
         (
             "Where the bytes go",
             [
-                traffic_figures.over_epochs(report, detail),
                 traffic_figures.by_exchange(report, detail),
+                traffic_figures.over_epochs(report, detail),
                 traffic_figures.by_pair(report, detail),
             ],
         ),
@@ -100,9 +100,11 @@ def _facts(report: Report) -> str:
     return f"{run.model} on {ranks}, {settings}, {run.epochs} epochs{ended} · run {run.run_id}"
 
 
-def _arranged(parts: Sequence[tuple[str, list[Panel]]]) -> list[tuple[str, list[Panel]]]:
-    """Pictures before the panels that only say why there is none, so that no gap tears a chapter."""
-    return [(title, sorted(panels, key=lambda panel: panel.figure is None)) for title, panels in parts]
+def _arranged(parts: Sequence[tuple[str, list[Panel]]]) -> list[tuple[str, list[Panel], list[Panel]]]:
+    """Each chapter's pictures, then the panels that only say why there is none."""
+    return [
+        (title, [p for p in panels if p.figure is not None], [p for p in panels if p.figure is None]) for title, panels in parts
+    ]
 
 
 def _visible(value: object) -> object:

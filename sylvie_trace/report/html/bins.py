@@ -24,6 +24,11 @@ class Bins:
         return [float(value) for value in self._split(self.epoch.astype(np.float64), np.nanmean)]
 
     @property
+    def gap(self) -> float:
+        """The gap between bars, none where they are too thin for one."""
+        return 0.04 if len(self.epoch) <= 80 * self.size else 0.0
+
+    @property
     def note(self) -> str:
         """What to tell the reader; empty when every epoch is shown."""
         return "" if self.size == 1 else f"Each point stands for {self.size} epochs."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sylvie_trace.details import Details
@@ -12,6 +14,7 @@ from sylvie_trace.report.html import marks
 from sylvie_trace.report.html.bins import Bins, bins, numbers, plotted
 from sylvie_trace.report.html.marks import Panel
 from sylvie_trace.report_types import Report, Series
+from sylvie_trace.schema import ASYNC
 
 #: The most bands of forced synchronisation that a picture can carry.
 _BANDS = 150
@@ -28,23 +31,7 @@ def controller(report: Report, detail: Details) -> Panel:
     x, base = grouped.x, grouped.mean(series.base_bits)
     line = {"color": "#4c78a8", "shape": "hvh"}
     made.add_scatter(x=x, y=base, name="base bits", line=line, mode="lines", showlegend=False, row=3, col=1)
-    strips = bins(np.arange(count), 500)
-    asynchronous = [float(mode == "async") for mode in series.mode]
-    forced_set = set(forced)
-    was_forced = [float(epoch in forced_set) for epoch in range(count)]
-    for name, values, colour in (("forced sync", was_forced, marks.FORCED), ("async", asynchronous, marks.ASYNC)):
-        made.add_heatmap(
-            x=strips.x,
-            y=[name],
-            z=[strips.mean(values)],
-            zmin=0,
-            zmax=1,
-            colorscale=[[0, "rgba(128,128,128,0.12)"], [1, colour]],
-            showscale=False,
-            hovertemplate=f"epoch %{{x}}: {name} %{{z:.0%}}<extra></extra>",
-            row=4,
-            col=1,
-        )
+    strips = _strips(made, series, forced)
     runs = _runs(forced)
     banded = len(runs) <= _BANDS
     marks.dress(made, height=620, hovermode="x")
@@ -80,14 +67,39 @@ def controller(report: Report, detail: Details) -> Panel:
     )
 
 
-def _losses(made: object, series: Series, grouped: Bins) -> None:
+def _strips(made: go.Figure, series: Series, forced: list[int]) -> Bins:
+    """Two strips of shares: epochs that ran asynchronously, and those that the rule made synchronous."""
+    count = len(series.mode)
+    strips = bins(np.arange(count), 500)
+    was_forced = np.zeros(count)
+    was_forced[[epoch for epoch in forced if epoch < count]] = 1
+    shares = [strips.mean(was_forced), strips.mean([mode == ASYNC for mode in series.mode])]
+    empty = "rgba(128,128,128,0.12)"
+    made.add_heatmap(
+        x=strips.x,
+        y=["forced sync", "async"],
+        z=[shares[0], [None if share is None else 2 + share for share in shares[1]]],  # [0, 1] and [2, 3]: two colours
+        zmin=0,
+        zmax=3,
+        colorscale=[[0, empty], [1 / 3, marks.FORCED], [2 / 3, empty], [1, marks.ASYNC]],
+        showscale=False,
+        customdata=shares,
+        hovertemplate="epoch %{x}: %{y} %{customdata:.0%}<extra></extra>",
+        ygap=3,
+        row=4,
+        col=1,
+    )
+    return strips
+
+
+def _losses(made: go.Figure, series: Series, grouped: Bins) -> None:
     values, smooth = numbers(series.L), numbers(series.F)
     _band(made, grouped, values, "76,120,168", row=1)
     _line(made, grouped, values, "loss", "#4c78a8", 1.2, row=1)
     _line(made, grouped, smooth, "smoothed loss", "#e45756", 2, row=1)
 
 
-def _ldr(made: object, series: Series, grouped: Bins) -> None:
+def _ldr(made: go.Figure, series: Series, grouped: Bins) -> None:
     values = numbers(series.ldr)
     _band(made, grouped, values, "84,162,75", row=2)
     _line(made, grouped, values, "LDR", "#54a24b", 1.4, row=2)
@@ -95,13 +107,13 @@ def _ldr(made: object, series: Series, grouped: Bins) -> None:
     if known.size >= 20:
         low, high = np.percentile(known, [4, 98])
         room = 0.25 * (high - low) or abs(high) or 1.0
-        made.update_yaxes(range=plotted([min(low - room, -room / 4), max(high + room, room / 4)]), row=2)  # type: ignore[attr-defined]
+        made.update_yaxes(range=plotted([min(low - room, -room / 4), max(high + room, room / 4)]), row=2)
 
 
-def _line(made: object, grouped: Bins, values: object, name: str, colour: str, width: float, *, row: int) -> None:
-    made.add_scatter(  # type: ignore[attr-defined]
+def _line(made: go.Figure, grouped: Bins, values: npt.ArrayLike, name: str, colour: str, width: float, *, row: int) -> None:
+    made.add_scatter(
         x=grouped.x,
-        y=grouped.mean(values),  # type: ignore[arg-type]
+        y=grouped.mean(values),
         name=name,
         mode="lines",
         line={"color": colour, "width": width},
@@ -110,14 +122,14 @@ def _line(made: object, grouped: Bins, values: object, name: str, colour: str, w
     )
 
 
-def _band(made: object, grouped: Bins, values: object, rgb: str, *, row: int) -> None:
+def _band(made: go.Figure, grouped: Bins, values: npt.ArrayLike, rgb: str, *, row: int) -> None:
     """From the smallest to the largest value of each bin; nothing when every epoch is drawn."""
     if grouped.size == 1:
         return
     shared = {"x": grouped.x, "mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
-    made.add_scatter(y=grouped.low(values), row=row, col=1, **shared)  # type: ignore[attr-defined, arg-type]
-    made.add_scatter(  # type: ignore[attr-defined]
-        y=grouped.high(values),  # type: ignore[arg-type]
+    made.add_scatter(y=grouped.low(values), row=row, col=1, **shared)
+    made.add_scatter(
+        y=grouped.high(values),
         fill="tonexty",
         fillcolor=f"rgba({rgb},0.18)",
         row=row,
@@ -160,7 +172,14 @@ def widths(report: Report, detail: Details) -> Panel:
     made.add_scatter(x=grouped.x, y=grouped.mean(mean), name="mean bits", yaxis="y2", mode="lines", line=line, meta="ink")
     made.update_layout(
         yaxis={"title": {"text": "share of rows"}, "tickformat": ".0%", "range": [0, 1]},
-        yaxis2={"title": {"text": "mean bits"}, "overlaying": "y", "side": "right", "range": [0, max(8.4, *epochs.rows)]},
+        yaxis2={
+            "title": {"text": "mean bits"},
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, max(8, *epochs.rows)],
+            "showgrid": False,
+            "dtick": max(8, *epochs.rows) / 4,
+        },
         margin={"r": 64},
     )
     made.update_yaxes(automargin=True)
@@ -212,4 +231,6 @@ def quality(report: Report, detail: Details) -> Panel:
         )
     made.update_yaxes(title_text=metric if metric.isidentifier() else "score", tickformat=".0%")
     made.update_xaxes(title_text="epoch")
-    return Panel("quality", "Quality over epochs", "Evaluated on fresh fp32 rows, synchronously, in every system.", made)
+    return Panel(
+        "quality", "Quality over epochs", "Evaluated on fresh fp32 rows, synchronously, in every system.", made, wide=True
+    )

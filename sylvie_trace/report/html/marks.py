@@ -60,8 +60,8 @@ def dress(made: go.Figure, *, height: int = 340, **layout: object) -> None:
     made.update_layout(
         template=go.layout.Template(),
         height=height,
-        margin={"l": 64, "r": 24, "t": 44, "b": 48},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        margin={"l": 64, "r": 24, "t": 12, "b": 48},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left", "traceorder": "normal"},
         hovermode="closest",
     )
     made.update_layout(**layout)

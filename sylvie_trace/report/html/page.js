@@ -1,15 +1,15 @@
 "use strict";
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const config = { responsive: true, displaylogo: false, displayModeBar: false };
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 function themed(layout) {
   const soft = ink("--soft"), grid = ink("--grid"), panel = ink("--panel");
   const made = Object.assign({}, layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
   made.font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink("--ink") };
   made.hoverlabel = { bgcolor: panel, bordercolor: grid, font: { color: ink("--ink") } };
-  made.modebar = { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink("--ink") };
   for (const key of Object.keys(made)) if (/^[xy]axis\d*$/.test(key))
     made[key] = Object.assign({}, made[key], { gridcolor: grid, zerolinecolor: grid, linecolor: soft, tickcolor: soft });
-  for (const menu of made.updatemenus || []) Object.assign(menu, { bgcolor: panel, bordercolor: grid, font: { color: ink("--ink"), size: 11 } });
+  // The chosen button is always nearly white: the others are light too, in both themes.
+  for (const menu of made.updatemenus || []) Object.assign(menu, { bgcolor: "#ccd2d8", bordercolor: grid, font: { color: "#1f2328", size: 11 } });
   return made;
 }
 function coloured(data) { // the mean over bars is drawn in the page's ink

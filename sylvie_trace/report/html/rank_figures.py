@@ -19,7 +19,8 @@ def balance(report: Report, detail: Details) -> Panel:
     if not ranks.parts_s:
         return Panel("balance", title, "This needs span records of measured epochs: run with --trace.", None)
     names = [str(rank) for rank in ranks.rank]
-    made = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.68, 0.32])
+    heights = [1.0] if late is None else [0.68, 0.32]
+    made = make_subplots(rows=len(heights), shared_xaxes=True, vertical_spacing=0.08, row_heights=heights)
     for part, (colour, name) in marks.PARTS.items():
         made.add_bar(x=names, y=plotted(ranks.parts_s[part]), name=name, marker_color=colour, row=1, col=1)
     if late is not None:
@@ -37,11 +38,11 @@ def balance(report: Report, detail: Details) -> Panel:
             row=2,
             col=1,
         )
-    marks.dress(made, height=460, barmode="stack", bargap=0.15)
+        made.update_yaxes(title_text="last to send, s", rangemode="tozero", row=2)
+    marks.dress(made, height=460 if late is not None else 340, barmode="stack", bargap=0.15)
     made.update_yaxes(title_text="s an epoch", row=1)
-    made.update_yaxes(title_text="last to send, s", rangemode="tozero", row=2)
     made.update_xaxes(type="category")
-    made.update_xaxes(title_text="rank", row=2)
+    made.update_xaxes(title_text="rank", row=1 if late is None else 2)
     return Panel("balance", title, _says_late(report, detail), made, wide=True)
 
 
@@ -50,6 +51,8 @@ def _says_late(report: Report, detail: Details) -> str:
     if late is None:
         return "Nobody can be late: no exchange with the sending times of two ranks is recorded."
     worst = int(late.seconds_per_epoch.argmax())
+    if late.seconds_per_epoch[worst] == 0:
+        return "No rank sends after the others."
     fair = 1 / report.run.world_size
     return (
         "A barrier makes all ranks look slow; the arrival of their messages tells which one is. Below: time by which a rank "

@@ -20,7 +20,7 @@ def over_epochs(report: Report, detail: Details) -> Panel:
     """Epoch time stacked by class over epochs."""
     epochs = detail.epochs
     grouped = bins(epochs.epoch, marks.BARS)
-    made = marks.figure(height=380, barmode="stack", bargap=0.04, hovermode="x unified")
+    made = marks.figure(height=380, barmode="stack", bargap=grouped.gap, hovermode="x unified")
     if epochs.parts_s is not None:
         for part, (colour, name) in marks.PARTS.items():
             made.add_bar(x=grouped.x, y=grouped.mean(epochs.parts_s[part]), name=name, marker_color=colour, marker_line_width=0)
@@ -35,10 +35,16 @@ def over_epochs(report: Report, detail: Details) -> Panel:
     )
     made.update_xaxes(title_text="epoch")
     made.update_yaxes(title_text="s", rangemode="tozero")
+    if detail.measured and len(detail.measured) < len(epochs.epoch):
+        made.add_vline(x=detail.measured[0] - 0.5, line={"color": "#9d9da5", "width": 1, "dash": "dash"})
     cut = _cut(epochs, detail.measured)
     if cut is not None:
         made.update_yaxes(range=[0, cut])
-    words = ["Mean over ranks; the dotted line is the slowest rank."] if epochs.parts_s is not None else [_UNTRACED]
+    words = (
+        ["Mean over ranks; the dotted line is the slowest rank. Measured epochs start at the dashed line."]
+        if epochs.parts_s is not None
+        else [_UNTRACED]
+    )
     return Panel(
         "time-over-epochs",
         "Epoch time by class, over epochs",
@@ -135,7 +141,7 @@ def communication(report: Report, detail: Details) -> Panel:
         shared = {"name": name, "legendgroup": part, "marker": marker}
         made.add_bar(x=names, y=plotted([getattr(e, field) for e in detail.exchanges]), row=1, col=1, **shared)
         made.add_bar(x=grouped.x, y=grouped.mean(epochs.parts_s[part]), showlegend=False, row=1, col=2, **shared)
-    marks.dress(made, height=380, barmode="stack", bargap=0.1, legend={"y": 1.12})
+    marks.dress(made, height=380, barmode="stack", bargap=grouped.gap, legend={"y": 1.12})
     communicates = np.sum([epochs.parts_s[part] for part, *_ in kinds], axis=0)
     chosen = communicates[np.isin(epochs.epoch, detail.measured)]
     top = 1.5 * float(np.percentile(chosen, 99)) if chosen.size else 0.0
@@ -154,7 +160,7 @@ def stages(report: Report) -> Panel:
     """The whole run: offline, training, Sylvie's online work, evaluation."""
     wall, online, shares = report.wall_s, report.online_s, report.overhead
     title = "The whole run: offline, online, training"
-    made = marks.figure(height=320, barmode="stack", bargap=0.3, margin={"l": 64, "r": 90, "t": 44, "b": 48})
+    made = marks.figure(height=320, barmode="stack", bargap=0.3, margin={"l": 64, "r": 90, "t": 12, "b": 48})
     rows: list[tuple[str, str, float | None, str]] = [
         ("offline", "load", wall.load, "#bab0ac"),
         ("offline", "partition", wall.partition, "#b279a2"),

@@ -22,7 +22,9 @@ def by_exchange(report: Report, detail: Details) -> Panel:
     if not detail.exchanges:
         return Panel("bytes-by-exchange", title, _UNTRACED if report.staleness is None else _NOTHING, None)
     names = [marks.site(e.layer, e.step, e.direction) for e in detail.exchanges]
-    made = make_subplots(rows=1, cols=2, column_widths=[0.6, 0.4], subplot_titles=("bytes sent an epoch", "fp32 would be … ×"))
+    made = make_subplots(
+        rows=1, cols=2, column_widths=[0.6, 0.4], subplot_titles=("bytes sent an epoch", "fp32 would be so many times as much")
+    )
     for kind, (colour, name) in marks.BYTES.items():
         values = plotted([e.bytes[kind] for e in detail.exchanges])
         made.add_bar(x=names, y=values, name=name, marker_color=colour, row=1, col=1)
@@ -90,6 +92,7 @@ def by_pair(report: Report, detail: Details) -> Panel:
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
         colorscale="Cividis",
+        zmin=0,
         xgap=1,
         ygap=1,
         colorbar={"title": {"text": "bytes"}, "exponentformat": "SI", "thickness": 12},
@@ -114,7 +117,7 @@ def by_pair(report: Report, detail: Details) -> Panel:
                 "yanchor": "bottom",
             }
         ],
-        margin={"t": 64},
+        margin={"t": 48},
     )
     made.update_xaxes(title_text="to rank", type="category")
     made.update_yaxes(title_text="from rank", type="category", autorange="reversed")

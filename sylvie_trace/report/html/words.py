@@ -69,7 +69,7 @@ def trust(report: Report) -> tuple[str, str]:
     if any(finding.check in ("audit", "decisions") for finding in warnings):
         return "care", "Do not trust it: the records contradict each other, see below."
     if warnings:
-        many = f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}"
+        many = _many(len(warnings), "warning")
         return "care", f"The run is complete and {checked}; {many} below."
     return "good", f"The run is complete, {checked}, and no check complains."
 
@@ -92,7 +92,7 @@ def tiles(report: Report) -> list[Tile]:
     if bits is not None and bits.mean is not None:
         note = f"pool {bits.node_mean:.3g}" if bits.node_mean is not None else "mean over rows sent"
         result.append(Tile("bits a row", f"{bits.mean:.3g}", note))
-    note = f"{modes.forced_sync} by the rule, {modes.switches} switches"
+    note = f"{modes.forced_sync} by the rule, {_many(modes.switches, 'switch')}"
     result.append(Tile("sync / async", f"{modes.sync} / {modes.async_}", note))
     quality = report.quality
     if quality.test_at_best_val is not None:
@@ -120,12 +120,17 @@ def axes(report: Report) -> list[tuple[str, str]]:
     width = f"bits {run.bits}"
     if report.series.base_bits:
         used = [(base, report.series.base_bits.count(base)) for base in sorted(set(report.series.base_bits))]
-        width += "; base " + ", ".join(f"{base} in {number} epochs" for base, number in used)
+        width += "; base " + ", ".join(f"{base} in {_many(number, 'epoch')}" for base, number in used)
     if bits is not None and bits.mean is not None:
         width += f"; {bits.mean:.3g} bits a row on average"
     execution = f"schedule {run.schedule}; {modes.sync} synchronous epochs, {modes.forced_sync} of them forced by the rule, "
-    execution += f"{modes.async_} asynchronous, {modes.switches} switches"
+    execution += f"{modes.async_} asynchronous, {_many(modes.switches, 'switch')}"
     differs = report.ldr_replay.constant_clock_differs
     if differs is not None and "adaptive" in (run.bits, run.schedule):
         execution += f"; {percent(differs)} of {report.ldr_replay.decided} decisions would differ with a constant clock"
     return [("Data: bits by node", mask), ("Time: base bits", width), ("Execution: sync or async", execution)]
+
+
+def _many(number: int, noun: str) -> str:
+    """``1 switch``, ``2 switches``."""
+    return f"{number} {noun}" + ("" if number == 1 else "es" if noun == "switch" else "s")

@@ -27,6 +27,7 @@ import torch.distributed as dist
 #: Set for ranks that this program's own launcher started: it reports their errors, they stay silent.
 LAUNCHED = "SYLVIE_LAUNCHED"
 _PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 #: Seconds that a rank which does not react to SIGTERM has until SIGKILL.
 _GRACE_S = "3"
 
@@ -65,8 +66,23 @@ def threads_per_rank(local_world_size: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // local_world_size)
 
 
+def keep_freed_memory() -> None:
+    """Ask glibc to keep freed memory for the next epoch instead of handing it back to the kernel.
+
+    An epoch allocates the same large tensors again and again; page faults on fresh pages took half of its processor time.
+    Elsewhere (another libc) nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def join(world: World, backend: str, timeout_s: float) -> None:
     """Enter the process group (nothing to do for one rank) and settle the number of threads."""
+    keep_freed_memory()
     torch.set_num_threads(threads_per_rank(world.local_world_size))
     if world.world_size > 1:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))

@@ -33,7 +33,7 @@ def load_dgl() -> Any | None:
 class Adjacency:
     """Edges from ``num_src`` rows to ``num_dst`` rows; ``sum`` adds up the sources of every destination.
 
-    ``src`` and ``dst`` are int32 or int64 [E]. Formats are created once, here.
+    ``src`` and ``dst`` are int32 or int64 [E]. Each sparse form is created once, at its first use.
     """
 
     def __init__(self, src: Tensor, dst: Tensor, *, num_src: int, num_dst: int, use_dgl: bool = True) -> None:
@@ -41,14 +41,24 @@ class Adjacency:
         dgl = load_dgl() if use_dgl else None
         self._dgl = dgl
         self.src, self.dst = src.to(torch.int32), dst.to(torch.int32)
-        if dgl is not None:
-            self.graph = dgl.create_block(
-                (self.src, self.dst), num_src_nodes=num_src, num_dst_nodes=num_dst, idtype=torch.int32
-            )
-            self.graph.create_formats_()
-        else:
-            self._csr = _csr(dst.long(), src.long(), num_dst, num_src)
-            self._csr_t = _csr(src.long(), dst.long(), num_src, num_dst)
+
+    @cached_property
+    def graph(self) -> Any:
+        """The edges as a DGL block."""
+        assert self._dgl is not None
+        block = self._dgl.create_block(
+            (self.src, self.dst), num_src_nodes=self.num_src, num_dst_nodes=self.num_dst, idtype=torch.int32
+        )
+        block.create_formats_()
+        return block
+
+    @cached_property
+    def _csr(self) -> Tensor:
+        return _csr(self.dst.long(), self.src.long(), self.num_dst, self.num_src)
+
+    @cached_property
+    def _csr_t(self) -> Tensor:
+        return _csr(self.src.long(), self.dst.long(), self.num_src, self.num_dst)
 
     @cached_property
     def edge_order(self) -> EdgeOrder:
@@ -63,6 +73,21 @@ class Adjacency:
             summed: Tensor = self._dgl.ops.copy_u_sum(self.graph, rows)
             return summed
         return _torch_sum(rows, self._csr, self._csr_t)
+
+    def add_sum(self, total: Tensor, rows: Tensor) -> Tensor:
+        """``total`` [num_dst, …] plus the sum over in-edges, touching only destinations that have one.
+
+        For edges that reach few destinations, as those from halo rows do. ``total`` is overwritten where autograd allows it.
+        """
+        reached, compact = self._reached
+        return total.index_add_(0, reached, compact.sum(rows))
+
+    @cached_property
+    def _reached(self) -> tuple[Tensor, Adjacency]:
+        """Destinations with an in-edge, and the same edges with those alone as destinations."""
+        reached, place = torch.unique(self.dst.long(), return_inverse=True)
+        use_dgl = self._dgl is not None
+        return reached, Adjacency(self.src, place, num_src=self.num_src, num_dst=int(reached.shape[0]), use_dgl=use_dgl)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

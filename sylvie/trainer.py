@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +73,14 @@ class Trainer:
     gradient_bytes: int = 0
     _prepared: bool = False
     _spans: list[schema.Span] = field(default_factory=list)
+
+    @cached_property
+    def _train_rows(self) -> Tensor:
+        return torch.nonzero(self.partition.train_mask).flatten()
+
+    @cached_property
+    def _train_labels(self) -> Tensor:
+        return self.partition.labels[self._train_rows]
 
     def train(self, epochs: int) -> None:
         """Run epochs 0 … ``epochs`` − 1, evaluating as configured and always at the end."""
@@ -137,7 +146,7 @@ class Trainer:
     def loss(self, logits: Tensor) -> Tensor:
         """Sum over this rank's training nodes, divided by the number of training nodes of the whole graph."""
         part = self.partition
-        chosen, labels = logits[part.train_mask], part.labels[part.train_mask]
+        chosen, labels = logits.index_select(0, self._train_rows), self._train_labels
         if part.multilabel:
             each = F.binary_cross_entropy_with_logits(chosen, labels.to(chosen.dtype), reduction="sum")
             return each / (part.num_train * part.num_classes)

@@ -104,11 +104,11 @@ class Neighbourhood:
         total = edges.local.sum(self.inner)
         weight = self._arrival.weight(total.dtype) if self._arrival is not None else None
 
-        def remote_sum(adjacency: Adjacency, rows: Tensor) -> Tensor:
-            return adjacency.sum(rows if weight is None else rows * weight)
+        def pair(adjacency: Adjacency, rows: Tensor) -> tuple[Adjacency, Tensor]:
+            return adjacency, rows if weight is None else rows * weight
 
-        for part in self.remote(remote_sum, edges, keeps_rows=False):
-            total = total + part
+        for adjacency, rows in self.remote(pair, edges, keeps_rows=False):
+            total = adjacency.add_sum(total, rows)
         return total
 
     def mean(self) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.sparse import CsrMatrix
 
 
@@ -43,7 +44,7 @@ class KnownRows:
 
     def dropout(self, p: float, training: bool) -> KnownRows:
         """Drop elements with probability p."""
-        return KnownRows(F.dropout(self.all_rows, p, training), self.num_inner) if training and p else self
+        return KnownRows(dropout(self.all_rows, p, training), self.num_inner) if training and p else self
 
     def dense(self) -> KnownRows:
         """Itself."""
@@ -79,7 +80,7 @@ class SparseInput:
         """Drop stored values with probability p."""
         if not training or not p:
             return self
-        kept = F.dropout(self.matrix.values if self.values is None else self.values, p, training)
+        kept = dropout(self.matrix.values if self.values is None else self.values, p, training)
         return SparseInput(self.matrix, self.num_inner, kept)
 
     def dense(self) -> KnownRows:
@@ -95,7 +96,7 @@ InputRows = KnownRows | SparseInput
 def drop(rows: Tensor | InputRows, p: float, training: bool) -> Tensor | InputRows:
     """Dropout on whatever a layer was given; on a plain tensor the owner drops, then sends."""
     if isinstance(rows, Tensor):
-        return F.dropout(rows, p, training)
+        return dropout(rows, p, training)
     return rows.dropout(p, training)
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, drop, own_linear
 from sylvie.nn.models.options import ModelOptions
@@ -32,7 +33,7 @@ class DAGNN(nn.Module):
     def forward(self, graph: RankGraph, x: Tensor | InputRows) -> Tensor:
         """Logits of the inner nodes [n, C]."""
         h = F.relu(self.norm(own_linear(self.input, drop(x, self.dropout, self.training)), graph))
-        hop: Tensor = self.transform(F.dropout(h, self.dropout, self.training))
+        hop: Tensor = self.transform(dropout(h, self.dropout, self.training))
         logits = torch.sigmoid(self.gate(hop)) * hop
         for step in range(self.hops):
             hop = graph.gcn(hop, layer=1, step=step)

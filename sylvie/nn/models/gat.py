@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sylvie.nn.attention import attend
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, drop
 from sylvie.nn.models.options import ModelOptions
@@ -91,6 +92,6 @@ class GAT(nn.Module):
         """Logits of the inner nodes [n, C]."""
         h = self.layers[0](graph, drop(x, self.dropout, self.training))
         for norm, layer in zip(self.norms, self.layers[1:], strict=True):
-            h = layer(graph, F.dropout(F.elu(norm(h.flatten(1), graph)), self.dropout, self.training))
+            h = layer(graph, dropout(F.elu(norm(h.flatten(1), graph)), self.dropout, self.training))
         logits: Tensor = h.mean(1)
         return logits

@@ -10,6 +10,7 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, SparseInput, drop
 from sylvie.nn.models.options import ModelOptions
@@ -46,6 +47,6 @@ class GCN(nn.Module):
         """Logits of the inner nodes [n, C]."""
         h = self.layers[0](graph, drop(x, self.dropout, self.training))
         for norm, layer in zip(self.norms, self.layers[1:], strict=True):
-            h = layer(graph, F.dropout(F.relu(norm(h, graph)), self.dropout, self.training))
+            h = layer(graph, dropout(F.relu(norm(h, graph)), self.dropout, self.training))
         logits: Tensor = h
         return logits

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, drop, own_linear
 from sylvie.nn.models.options import ModelOptions
@@ -54,7 +55,7 @@ class GCNII(nn.Module):
         """Logits of the inner nodes [n, C]."""
         initial = h = F.relu(own_linear(self.input, drop(x, self.dropout, self.training)))
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            h = layer(graph, F.dropout(h, self.dropout, self.training), initial)
+            h = layer(graph, dropout(h, self.dropout, self.training), initial)
             h = F.relu(norm(h, graph))
-        logits: Tensor = self.output(F.dropout(h, self.dropout, self.training))
+        logits: Tensor = self.output(dropout(h, self.dropout, self.training))
         return logits

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, SparseInput, drop
 from sylvie.nn.models.options import ModelOptions
@@ -32,8 +34,7 @@ class SageLayer(nn.Module):
             return rows.inner_linear(self.own.weight) + self.own.bias + near.mean()
         near = graph.visit(rows, layer=self.layer)
         own: Tensor = self.own(near.inner)
-        mean: Tensor = self.near(near.mean())
-        return own + mean
+        return torch.addmm(own, near.mean(), self.near.weight.t())
 
 
 class GraphSAGE(nn.Module):
@@ -50,6 +51,6 @@ class GraphSAGE(nn.Module):
         """Logits of the inner nodes [n, C]."""
         h = self.layers[0](graph, drop(x, self.dropout, self.training))
         for norm, layer in zip(self.norms, self.layers[1:], strict=True):
-            h = layer(graph, F.dropout(F.relu(norm(h, graph)), self.dropout, self.training))
+            h = layer(graph, dropout(F.relu(norm(h, graph)), self.dropout, self.training))
         logits: Tensor = h
         return logits

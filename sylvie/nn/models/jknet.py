@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, drop
 from sylvie.nn.models.gcn import GcnLayer
@@ -32,7 +33,7 @@ class JKNet(nn.Module):
         """Logits of the inner nodes [n, C]."""
         rows, joined = drop(x, self.dropout, self.training), []
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            rows = F.dropout(F.relu(norm(layer(graph, rows), graph)), self.dropout, self.training)
+            rows = dropout(F.relu(norm(layer(graph, rows), graph)), self.dropout, self.training)
             joined.append(rows)
         together = torch.cat(joined, 1) if self.join == "cat" else torch.stack(joined).max(0).values
         logits: Tensor = self.output(together)

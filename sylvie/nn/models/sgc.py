@@ -8,9 +8,9 @@ two stages; dropout on what is multiplied by W.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sylvie.nn.dropout import dropout
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows, drop, own_linear, own_rows
 from sylvie.nn.models.options import ModelOptions
@@ -37,7 +37,7 @@ class SGC(nn.Module):
     def forward(self, graph: RankGraph, x: Tensor | InputRows) -> Tensor:
         """Logits of the inner nodes [n, C]; ``x`` as ``prepare`` returned it."""
         if self.precomputes:
-            rows = F.dropout(self.norm(own_rows(x), graph), self.dropout, self.training)
+            rows = dropout(self.norm(own_rows(x), graph), self.dropout, self.training)
             return own_linear(self.linear, rows) + self.bias
         rows = own_linear(self.linear, drop(x, self.dropout, self.training))
         return self._propagate(graph, self.norm(rows, graph)) + self.bias

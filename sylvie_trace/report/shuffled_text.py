@@ -16,7 +16,7 @@ def render(found: ShuffledMask, console: Console) -> None:
     for caution in found.cautions:
         console.print(Text(f"caution  {caution.evidence}", style="bold yellow"), soft_wrap=True)
     table = Table("degree against", box=None, pad_edge=False)
-    for heading in ("base", "pairs", "degree", "control", "points [95 %]", "p (Holm)", "seen from", "bytes"):
+    for heading in ("base", "pairs", "degree", "control", "points [95 %]", "p (Holm)", "seen from", "bytes", "of control's"):
         table.add_column(heading, justify="right")
     for effect in found.effects:
         table.add_row(*_row(effect))
@@ -31,7 +31,6 @@ def _row(effect: Effect) -> tuple[str, ...]:
     low, high = effect.effect.low, effect.effect.high
     bounds = "" if low is None or high is None else f" [{100 * low:+.2f}, {100 * high:+.2f}]"
     seen = "–" if effect.detectable is None else f"{100 * effect.detectable:.2f}"
-    ratio = "" if effect.bytes_ratio is None else f" ({effect.bytes_ratio:.3f} of the control's)"
     return (
         effect.control,
         effect.base,
@@ -41,5 +40,6 @@ def _row(effect: Effect) -> tuple[str, ...]:
         f"{100 * effect.effect.estimate:+.2f}{bounds}",
         f"{effect.p_value:.3g} ({effect.p_holm:.3g})",
         seen,
-        f"{size(effect.bytes_degree)}{ratio}",
+        size(effect.bytes_degree),
+        "–" if effect.bytes_ratio is None else f"{effect.bytes_ratio:.3f}",
     )

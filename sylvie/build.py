@@ -87,6 +87,7 @@ def build_trainer(
     on_epoch: Callable[[int, Coordinated, dict[str, float | None], float], None] = lambda *_: None,
     on_best: Callable[[Best], None] = lambda _: None,
     clock: Callable[[], int] = time.monotonic_ns,
+    exchange_type: type[HaloExchange] = HaloExchange,
 ) -> Trainer:
     """A trainer of ``partition`` over ``transport`` as ``config`` says; ``x`` are the rank's input rows."""
     system = system_of(config)
@@ -98,7 +99,7 @@ def build_trainer(
     def exchange(ledger: Ledger, purpose: str) -> HaloExchange | None:
         if plan.world_size == 1:
             return None
-        return HaloExchange(
+        return exchange_type(
             plan=plan,
             transport=transport,
             worker=worker,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import safetensors.torch
 import torch
@@ -19,6 +19,7 @@ from sylvie.build import build_trainer, plan_for
 from sylvie.config import Config
 from sylvie.console import Console
 from sylvie.evaluate import metric_name
+from sylvie.exchange.exchange import HaloExchange
 from sylvie.exchange.plan import check_plans
 from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer
 from sylvie.exchange.transport import GroupTransport, SingleTransport, Transport
@@ -32,6 +33,7 @@ from sylvie.partition.manifest import Manifest
 from sylvie.partition.partition import Partition
 from sylvie.partition.store import load_partition, load_pool
 from sylvie.probe import gather_text, measure_clock_offset, measure_links
+from sylvie.protection import levels_by_degree
 from sylvie.trainer import Best, Trainer
 from sylvie_trace import schema
 from sylvie_trace.recorder import Recorder
@@ -63,6 +65,7 @@ class Session:
     started_ns: int
     spans: list[schema.Span] = field(default_factory=list)
     training: bool = False
+    exchange_type: ClassVar[type[HaloExchange]] = HaloExchange
 
     def run(self) -> None:
         """Build, train, close."""
@@ -90,6 +93,7 @@ class Session:
                 x=x,
                 on_epoch=console.epoch,
                 on_best=self._save,
+                exchange_type=self.exchange_type,
             )
             with self._timed(schema.SPAN_INPUT_HALO):
                 trainer.prepare()
@@ -126,9 +130,7 @@ class Session:
                 seed=config.mask_seed,
             )
 
-    def _inputs(
-        self, partition: Partition, transport: Transport, dtype: torch.dtype
-    ) -> tuple[Tensor | InputRows, int]:
+    def _inputs(self, partition: Partition, transport: Transport, dtype: torch.dtype) -> tuple[Tensor | InputRows, int]:
         return input_rows(
             partition,
             transport,
@@ -211,7 +213,10 @@ class Session:
         links = measure_links(self.world, hosts, clock)
         facts = environment.device_facts(torch.device("cpu"))
         if self.world.rank == 0:
-            self.run_dir.write_run_json(describe(self, partition, levels, hosts, links, facts))
+            content = describe(self, partition, levels, hosts, links, facts)
+            if trainer.exchange is not None:
+                content["boundary"]["by_degree"] = levels_by_degree(partition, trainer.exchange.plan)
+            self.run_dir.write_run_json(content)
 
 
 def _span(name: str, start: int, end: int) -> schema.Span:

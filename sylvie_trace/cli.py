@@ -87,13 +87,16 @@ def _report(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     # Imported here: the other commands must not wait for the plotting library.
     from sylvie_trace.details import details
+    from sylvie_trace.diagnose import diagnose
+    from sylvie_trace.job import Subject
     from sylvie_trace.report import html
 
     run = read_run(options.run)
     parts = run_parts(run)
     report = build(run, parts)
     json_.write(report, RunDir(options.run).report_json)
-    html.write(run, report, details(run, parts), RunDir(options.run).report_html)
+    found = diagnose(Subject(options.run.resolve().name, run, report), parts)
+    html.write(run, report, details(run, parts), RunDir(options.run).report_html, found)
     if options.json:
         _print_json(report)
     else:

@@ -17,9 +17,10 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from sylvie_trace.details import Details
+from sylvie_trace.diagnose.types import Diagnosis
 from sylvie_trace.reader import Run
 from sylvie_trace.report.html import learning_figures, rank_figures, time_figures, traffic_figures, words
-from sylvie_trace.report.html.advice import advise
+from sylvie_trace.report.html.advice import advise_all
 from sylvie_trace.report.html.marks import Panel
 from sylvie_trace.report.html.tables import tables
 from sylvie_trace.report_types import Report, to_builtins
@@ -62,10 +63,10 @@ def chapters(report: Report, detail: Details) -> list[tuple[str, list[Panel]]]:
     ]
 
 
-def page(run: Run, report: Report, detail: Details) -> str:
-    """The whole page."""
+def page(run: Run, report: Report, detail: Details, diagnosis: Diagnosis | None = None) -> str:
+    """The whole page; with a ``diagnosis``, the causal chain and its causes as well."""
     facts = report.run
-    advised = [advise(finding) for finding in report.findings]
+    advised = advise_all(report.findings, diagnosis.causes if diagnosis else ())
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_visible)
     environment.filters["figure_json"] = figure_json
     template = environment.from_string(_asset("page.html.j2"))
@@ -76,7 +77,8 @@ def page(run: Run, report: Report, detail: Details) -> str:
         heading=f"{facts.system or 'run'} on {facts.dataset or 'an unnamed graph'}",
         facts=_facts(report),
         verdict=words.verdict(report),
-        trust=words.trust(report),
+        trust=words.trust(report, sum(item.status == "warning" for item in advised)),
+        chain=diagnosis,
         findings=[item for item in advised if item.status != "absent"],
         absent=[item for item in advised if item.status == "absent"],
         tiles=words.tiles(report),
@@ -87,9 +89,9 @@ def page(run: Run, report: Report, detail: Details) -> str:
     )
 
 
-def write(run: Run, report: Report, detail: Details, path: Path) -> None:
+def write(run: Run, report: Report, detail: Details, path: Path, diagnosis: Diagnosis | None = None) -> None:
     """Write ``report.html`` in one step."""
-    write_atomically(path, page(run, report, detail).encode("utf-8", "replace"))
+    write_atomically(path, page(run, report, detail, diagnosis).encode("utf-8", "replace"))
 
 
 def _facts(report: Report) -> str:

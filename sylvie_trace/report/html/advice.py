@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sylvie_trace.diagnose.types import Cause
 from sylvie_trace.report_types import Finding
 
 #: check -> (what, what to do).
@@ -65,7 +67,23 @@ class Advised:
     do: str
 
 
+def advise_all(findings: Sequence[Finding], causes: Sequence[Cause]) -> list[Advised]:
+    """The diagnosis' causes and the findings that no cause speaks of, warnings first."""
+    named = {cause.check for cause in causes}
+    advised = [
+        Advised(cause.status, cause.check, _what(cause.check), cause.evidence, cause.remedy[:1].upper() + cause.remedy[1:])
+        for cause in causes
+    ]
+    advised += [advise(finding) for finding in findings if finding.check not in named]
+    order = list(_FALLBACK)
+    return sorted(advised, key=lambda item: order.index(item.status))
+
+
+def _what(check: str) -> str:
+    return _KNOWN[check][0] if check in _KNOWN else check.replace("_", " ").capitalize()
+
+
 def advise(finding: Finding) -> Advised:
     """The finding in words; one that is not known keeps its name and gets the general advice of its status."""
-    what, do = _KNOWN.get(finding.check, (finding.check.replace("_", " "), _FALLBACK[finding.status]))
-    return Advised(finding.status, finding.check, what, finding.evidence, do)
+    do = _KNOWN[finding.check][1] if finding.check in _KNOWN else _FALLBACK[finding.status]
+    return Advised(finding.status, finding.check, _what(finding.check), finding.evidence, do)

@@ -93,6 +93,7 @@ def by_pair(report: Report, detail: Details) -> Panel:
         hovertemplate="%{customdata}<extra></extra>",
         colorscale="Cividis",
         zmin=0,
+        zmax=float(sent.max()),
         xgap=1,
         ygap=1,
         colorbar={"title": {"text": "bytes"}, "exponentformat": "SI", "thickness": 12},
@@ -101,7 +102,7 @@ def by_pair(report: Report, detail: Details) -> Panel:
         {
             "label": name,
             "method": "restyle",
-            "args": [{"z": [_cells(values)], **({"text": [_texts(values)]} if small else {})}],
+            "args": [{"z": [_cells(values)], "zmax": [float(values.max())], **({"text": [_texts(values)]} if small else {})}],
         }
         for name, values in views
     ]

@@ -60,16 +60,16 @@ def _where(mean: Breakdown | None) -> str:
     return words
 
 
-def trust(report: Report) -> tuple[str, str]:
-    """(``good`` or ``care``, one sentence): whether the figures may be used."""
-    warnings = [finding for finding in report.findings if finding.status == "warning"]
+def trust(report: Report, warnings: int) -> tuple[str, str]:
+    """(``good`` or ``care``, one sentence): whether the figures may be used; ``warnings`` stand on the page."""
+    contradicted = {"audit", "decisions"} & {finding.check for finding in report.findings if finding.status == "warning"}
     checked = "bytes add up, ages and causality hold" if report.staleness is not None else "bytes add up (no message records)"
     if not report.run.complete:
         return "care", "Read with care: the run is not complete."
-    if any(finding.check in ("audit", "decisions") for finding in warnings):
+    if contradicted:
         return "care", "Do not trust it: the records contradict each other, see below."
     if warnings:
-        many = _many(len(warnings), "warning")
+        many = _many(warnings, "warning")
         return "care", f"The run is complete and {checked}; {many} below."
     return "good", f"The run is complete, {checked}, and no check complains."
 

@@ -21,7 +21,7 @@ from sylvie_trace.cli import main
 from sylvie_trace.details import details
 from sylvie_trace.reader import read_run
 from sylvie_trace.report.html import page
-from sylvie_trace.report.html.advice import advise, advise_all
+from sylvie_trace.report.html.advice import advise
 from sylvie_trace.report.html.bins import bins, plotted
 from sylvie_trace.report_types import Finding
 from sylvie_trace.summary import build, run_parts

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -24,12 +25,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from sylvie.reaper import Reaper
+
 #: Set for ranks that this program's own launcher started: it reports their errors, they stay silent.
 LAUNCHED = "SYLVIE_LAUNCHED"
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-#: Seconds that a rank which does not react to SIGTERM has until SIGKILL.
-_GRACE_S = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,7 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path | Callable[[], 
     ``run_dir`` is where the ranks leave their traces; a function is asked for it after a rank died. 0 when all ranks end
     well, 2 when a rank refused its input, 1 otherwise; what happened goes to stderr.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
@@ -134,25 +134,34 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path | Callable[[], 
         LAUNCHED: str(os.getpid()),
         "OMP_NUM_THREADS": str(threads_per_rank(parts)),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": _GRACE_S,
     }
     os.environ.update(environment)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=parts,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=0.1,
-        local_addr="localhost",
-    )
+    with tempfile.TemporaryDirectory(prefix="sylvie-") as logs, Reaper(parts) as reaper:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=parts,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            monitor_interval=0.1,
+            local_addr="localhost",
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        return _supervise(lambda: elastic_launch(config, sys.executable)("-m", module, *arguments), run_dir, reaper)
+
+
+def _supervise(launch: Callable[[], object], run_dir: Path | Callable[[], Path], reaper: Reaper) -> int:
+    """Wait for the ranks; the exit code of the whole, its reason told."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     try:
-        elastic_launch(config, sys.executable)("-m", module, *arguments)
+        launch()
     except ChildFailedError as error:
         left = run_dir() if callable(run_dir) else run_dir
-        code = _explain(error, left)
+        code = _explain(error, left, reaper.ended)
         if code == 2:
             discard(left)
         return code
@@ -173,20 +182,24 @@ def discard(run_dir: Path) -> None:
         run_dir.rmdir()
 
 
-def _explain(error: object, run_dir: Path) -> int:
-    failures = getattr(error, "failures", {})
-    # A rank that was killed is the cause, whatever the others noticed of it; then the earliest error.
-    killed = [f for f in failures.values() if f.exitcode < 0 and f.exitcode != -signal.SIGTERM]
-    first = min(killed or failures.values(), key=lambda f: (f.timestamp, f.local_rank))
-    message = first.message if isinstance(first.message, str) else ""
-    refused = first.exitcode == 2
-    if refused or (message and first.exitcode > 0 and Path(first.error_file).is_file()):
-        tell(message)
-    if not refused:
-        how = f"signal {-first.exitcode}" if first.exitcode < 0 else f"exit code {first.exitcode}"
-        epoch = _epoch_under_way(run_dir, first.local_rank)
-        tell(f"rank {first.local_rank} died ({how}) in epoch {epoch}")
-    return 2 if refused else 1
+def _explain(error: object, run_dir: Path, silent: set[int]) -> int:
+    """Tell which rank ended the run and how; ``silent``: processes that did not react to SIGTERM."""
+    failures = list(getattr(error, "failures", {}).values())
+    # A rank that was killed is the cause, whatever others noticed of it; then the earliest error. SIGTERM is the launcher's.
+    killed = [f for f in failures if f.exitcode < 0 and f.exitcode != -signal.SIGTERM]
+    first = min(killed or failures, key=lambda f: (f.exitcode == -signal.SIGTERM, f.timestamp, f.local_rank))
+    told = [f for f in failures if f.exitcode > 0 and Path(f.error_file).is_file() and isinstance(f.message, str)]
+    for failure in told:
+        if failure is first or first.pid in silent:
+            tell(failure.message)
+            break
+    if first.exitcode == 2:
+        return 2
+    if first.pid in silent:
+        tell(f"rank {first.local_rank} did not react and was ended")
+    how = f"signal {-first.exitcode}" if first.exitcode < 0 else f"exit code {first.exitcode}"
+    tell(f"rank {first.local_rank} died ({how}) in epoch {_epoch_under_way(run_dir, first.local_rank)}")
+    return 1
 
 
 def _epoch_under_way(run_dir: Path, rank: int) -> int:

@@ -8,6 +8,7 @@ from sylvie.data.arrays import Report, log_notice
 from sylvie.data.convert import from_dgl, from_pyg
 from sylvie.data.fingerprint import fingerprint
 from sylvie.data.graph import GraphData, SparseRows
+from sylvie.data.npz import save as save_npz
 from sylvie.data.project import project_features
 from sylvie.data.source import Source, default_data_root, find_source, registered_names
 
@@ -23,12 +24,11 @@ __all__ = [
     "load",
     "project_features",
     "registered_names",
+    "save_npz",
 ]
 
 
-def load(
-    name_or_path: str, *, data_root: Path | None = None, seed: int = 0, report: Report = log_notice
-) -> GraphData:
+def load(name_or_path: str, *, data_root: Path | None = None, seed: int = 0, report: Report = log_notice) -> GraphData:
     """Load a registered dataset, an ``.npz``, a folder in a known layout, or ``generator[:KEY=VALUE,…]``.
 
     ``data_root`` defaults to ``$SYLVIE_DATA`` or ``~/.cache/sylvie/data``; ``seed`` matters to the

@@ -2,8 +2,8 @@
 
 A start costs seconds of imports, and a small run often less. FILE holds {"parts": N, "jobs": [JOB, …]}, see `analysis.jobs`.
 The ranks are started once (or are torchrun's), and every job is what `sylvie-train ARGUMENTS` is: resolve, start a session,
-run it into its own run directory. Losses are those of a single start, bit for bit; peak memory is each run's own where the
-kernel can forget the earlier peak (Linux). A session makes and closes its own group for boundary rows.
+run it into its own run directory. Losses are those of a single start, bit for bit; peak memory is that of the process so far.
+A session makes and closes its own group for boundary rows.
 
 A job whose run is complete on disk is passed over. A job that fails ends the batch, because the state of the process group
 is unknown then: the first job without a complete run is the one that failed, and whoever started the batch may start the
@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -75,7 +75,6 @@ def _rank(world: World, jobs: Sequence[Job]) -> int:
                 session = _start(job, world)
                 session.run()
             gc.collect()
-            _forget_peak_memory()
         leave(world)
     except Exception as error:
         return end_failed(error, training=session is not None and session.training)
@@ -140,12 +139,6 @@ def _output_to(log: Path) -> Iterator[None]:
             os.dup2(old, stream)
             os.close(old)
         os.close(target)
-
-
-def _forget_peak_memory() -> None:
-    """Let the next run's peak be its own (proc(5), clear_refs)."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     sylvie-report validate RUN    schema, conservation, ages, causality: exit 0, or 1 with the first violation
     sylvie-report replay RUN      the controllers replayed from the log
     sylvie-report compare A B …, shuffled-mask RUN…, diagnose RUN, whatif RUN --link RATE   (``questions``)
+    sylvie-report export RUN --to perfetto, import-nsys RUN FILE.sqlite   (``conversions``)
 
 Each takes ``--json``. Exit codes: 0 done, 2 bad arguments or input with one line, 1 anything else.
 """
@@ -29,7 +30,8 @@ from sylvie_trace.run_dir import RunDir
 from sylvie_trace.summary import run_parts
 
 PROGRAM = "sylvie-report"
-QUESTIONS = ("compare", "shuffled-mask", "diagnose")
+CONVERSIONS = ("export", "import-nsys")
+QUESTIONS = ("compare", "shuffled-mask", "diagnose", "whatif")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {"validate": _validate, "replay": _replay}
     commands |= {name: partial(_question, name) for name in QUESTIONS}
+    commands |= {name: partial(_conversion, name) for name in CONVERSIONS}
     words = [word for word in arguments if not word.startswith("-")]
     if words and words[0] in commands:
         arguments.remove(words[0])
@@ -75,6 +78,12 @@ def _question(name: str, arguments: list[str]) -> int:
     from sylvie_trace.questions import ask
 
     return ask(name, arguments, PROGRAM, _Parser, _print_json)
+
+
+def _conversion(name: str, arguments: list[str]) -> int:
+    from sylvie_trace.conversions import convert
+
+    return convert(name, arguments, PROGRAM, _Parser, _print_json)
 
 
 def _print_json(document: object) -> None:

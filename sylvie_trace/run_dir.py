@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -24,14 +25,22 @@ def finite(value: Any) -> Any:
     return value
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` beside ``path`` and rename it there: a reader sees the old file or the new one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write beside ``path``, renamed to it at the end: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            yield file
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` in one step."""
+    with replacing(path) as file:
+        file.write(data)
 
 
 class RunDir:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -18,9 +19,10 @@ from sylvie_trace.compare import compare
 from sylvie_trace.diagnose import diagnose
 from sylvie_trace.job import Subject
 from sylvie_trace.reader import read_run
-from sylvie_trace.report import build, comparison, diagnosis, shuffled_text
+from sylvie_trace.report import build, comparison, diagnosis, prediction, shuffled_text
 from sylvie_trace.shuffled import shuffled_mask
 from sylvie_trace.summary import run_parts
+from sylvie_trace.whatif import GOODPUT_SHARE, Scenario, own_goodput, parse_rate, whatif
 
 PrintJson = Callable[[object], None]
 
@@ -91,6 +93,34 @@ def _diagnose(options: argparse.Namespace, print_json: PrintJson) -> int:
     return 0
 
 
+def _add_whatif(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument("--link", metavar="RATE", help="nominal rate of every link, such as 200mbit (the run's own)")
+    parser.add_argument("--latency", metavar="S", type=float, help="one-way latency in seconds (the run's own)")
+    parser.add_argument("--burst", metavar="BYTES", type=int, default=0, help="burst of a shaped link (0)")
+    parser.add_argument("--bits", metavar="B", type=int, help="width of every row: 1, 2, 4, 8 or 32 (as in the run)")
+    parser.add_argument("--schedule", choices=("sync", "async"), help="mode of every epoch (as in the run)")
+    parser.add_argument("--ranks", metavar="N", type=int, help="number of ranks, a rough guess (as in the run)")
+
+
+def _whatif(options: argparse.Namespace, print_json: PrintJson) -> int:
+    run = read_run(options.run)
+    scenario = Scenario(
+        goodput=own_goodput(run) if options.link is None else parse_rate(options.link) * GOODPUT_SHARE,
+        latency_s=options.latency,
+        burst_bytes=options.burst,
+        bits=options.bits,
+        schedule=options.schedule,
+        ranks=options.ranks,
+    )
+    found = whatif(run, scenario)
+    if options.json:
+        print_json({"scenario": asdict(scenario), **asdict(found)})
+    else:
+        prediction.render(found, scenario, Console())
+    return 0
+
+
 _Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, PrintJson], int]]
 _COMMANDS: dict[str, _Command] = {
     "compare": (
@@ -107,5 +137,10 @@ _COMMANDS: dict[str, _Command] = {
         "Judge the causal chain of a run link by link, and name what breaks it.",
         _add_diagnose,
         _diagnose,
+    ),
+    "whatif": (
+        "Predict an epoch's time on another link, at other widths, under another schedule, from one traced run.",
+        _add_whatif,
+        _whatif,
     ),
 }

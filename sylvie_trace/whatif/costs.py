@@ -1,0 +1,159 @@
+"""What a scenario makes of the traced costs: bytes at other widths, codec and work freed of what ran beside them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sylvie_trace.schema import ASYNC
+from sylvie_trace.whatif.program import WORK, EpochProgram, Exchange, Op, Rows
+from sylvie_trace.whatif.simulate import Cost, Machine, Step
+from sylvie_trace.whatif.types import Scenario
+
+#: Copying a row into a plain message takes this share of quantizing it (both are bound by memory).
+PLAIN_SHARE = 0.5
+_PLAIN = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """What the trace does not determine, as factors that a prediction's interval is drawn from.
+
+    ``overlap_share``: how much of the codec's time in a background thread was computing, when it shared a core (the rest was
+    waiting for it). ``cpu_per_byte``: seconds of a core the network takes for a byte. ``rate``: the true goodput over the
+    stated one.
+    """
+
+    overlap_share: float = 0.6
+    cpu_per_byte: float = 0.5e-9
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """The traced machine: the link's rate, the fixed seconds of collectives, whether threads shared a core."""
+
+    bytes_per_s: float
+    rtt_s: float
+    exchange_s: float
+    gradient_s: float
+    coordinate_s: float
+    shared_core: bool
+
+
+def message_bytes(rows: Rows, bits: int | None, metadata: str) -> int:
+    """Bytes of a message when every row has ``bits`` bits; None: as traced."""
+    if bits is None or rows.rows == 0:
+        return rows.main + rows.meta + rows.header
+    if bits == _PLAIN:
+        return rows.rows * 4 * rows.width + rows.header
+    return rows.rows * (math.ceil(rows.width * bits / 8) + (4 if metadata == "bf16" else 8)) + rows.header
+
+
+def busiest_bytes(exchange: Exchange, bits: int | None, metadata: str) -> int:
+    """Bytes of the busier direction of a rank's exchange."""
+    return max(
+        sum(message_bytes(rows, bits, metadata) for rows in exchange.sent),
+        sum(message_bytes(rows, bits, metadata) for rows in exchange.received),
+    )
+
+
+def calibrate(ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s: float, shared_core: bool) -> Traced:
+    """Fixed seconds of each kind of collective: what the last rank to arrive spent in it, less the time of its bytes.
+
+    Every rank waits in a collective for the last one, so the shortest of the ranks' times is that of the transfer.
+    """
+    exchange, gradient, coordinate = [], [], []
+    for programs in zip(*ranks, strict=True):
+        gradient.append(min(p.gradient_s for p in programs) - max(p.gradient_bytes for p in programs) / bytes_per_s)
+        coordinate.append(min(p.coordinate_s for p in programs))
+        for site in set.intersection(*(set(p.exchanges) for p in programs)):
+            times = [t for p in programs if (t := p.exchanges[site].wire_s)]
+            size = max(busiest_bytes(p.exchanges[site], None, "") for p in programs)
+            if times:
+                exchange.append(min(times) - size / bytes_per_s)
+    return Traced(
+        bytes_per_s=bytes_per_s,
+        rtt_s=rtt_s,
+        exchange_s=_typical(exchange),
+        gradient_s=_typical(gradient),
+        coordinate_s=_typical(coordinate),
+        shared_core=shared_core,
+    )
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    """The lower quartile: contention only ever adds."""
+    if not seconds:
+        return 0.0
+    if len(seconds) < 4:
+        return max(0.0, min(seconds))
+    return max(0.0, statistics.quantiles(seconds, n=4)[0])
+
+
+def machine_of(traced: Traced, scenario: Scenario, ranks: int, assumed: Assumptions) -> Machine:
+    """The machine of a scenario: another rate, and another latency in the fixed part of every collective."""
+    hops = 0.0 if scenario.latency_s is None else scenario.latency_s - traced.rtt_s / 2
+    return Machine(
+        goodput=scenario.goodput * assumed.rate,
+        burst_bytes=float(scenario.burst_bytes),
+        exchange_s=max(0.0, traced.exchange_s + hops),
+        gradient_s=max(0.0, traced.gradient_s + 2 * (ranks - 1) * hops),
+        coordinate_s=max(0.0, traced.coordinate_s + 2 * (ranks - 1) * hops),
+        shared_core=traced.shared_core,
+        cpu_per_byte=assumed.cpu_per_byte if traced.shared_core else 0.0,
+    )
+
+
+def step_of(program: EpochProgram, traced: Traced, scenario: Scenario, assumed: Assumptions, metadata: str) -> Step:
+    """A traced epoch under a scenario."""
+    behind = program.mode == ASYNC
+    kept = assumed.overlap_share if behind and traced.shared_core else 1.0
+    was_plain = program.base == _PLAIN
+    plain = was_plain if scenario.bits is None else scenario.bits == _PLAIN
+    codec = kept * (1.0 if plain == was_plain else PLAIN_SHARE if plain else 1 / PLAIN_SHARE)
+    costs = {
+        site: Cost(
+            exchange.encode_s * codec,
+            exchange.decode_s * codec,
+            float(busiest_bytes(exchange, scenario.bits, metadata)),
+        )
+        for site, exchange in program.exchanges.items()
+    }
+    schedule = scenario.schedule if scenario.schedule in ("sync", ASYNC) else program.mode
+    return Step(
+        mode=schedule,
+        ops=_own_work(program, traced, kept, assumed.cpu_per_byte),
+        costs=costs,
+        gradient_bytes=float(program.gradient_bytes),
+    )
+
+
+def _own_work(program: EpochProgram, traced: Traced, kept: float, cpu_per_byte: float) -> tuple[Op, ...]:
+    """The main thread's work without what the background took from its core while both ran."""
+    total = program.work_s
+    if not traced.shared_core or total <= 0:
+        return program.ops
+    sizes = sum(busiest_bytes(exchange, None, "") for exchange in program.exchanges.values())
+    if program.mode == ASYNC:
+        codec = sum(exchange.encode_s + exchange.decode_s for exchange in program.exchanges.values())
+        taken = kept * codec + cpu_per_byte * sizes
+    else:
+        taken = cpu_per_byte * min(sizes, traced.bytes_per_s * _beside(program))
+    factor = max(0.5, 1 - taken / total)
+    return tuple(replace(op, seconds=op.seconds * factor) if op.kind == WORK else op for op in program.ops)
+
+
+def _beside(program: EpochProgram) -> float:
+    """Seconds of work between posts and their takes: what can run while rows travel."""
+    open_sites, seconds = set(), 0.0
+    for op in program.ops:
+        if op.kind == "post":
+            open_sites.add(op.site)
+        elif op.kind == "take":
+            open_sites.discard(op.site)
+        elif open_sites:
+            seconds += op.seconds
+    return seconds

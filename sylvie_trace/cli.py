@@ -138,6 +138,7 @@ def _replay(arguments: list[str]) -> int:
     parser.add_argument("--delta", type=int, help="another δ, epochs")
     parser.add_argument("--lambda", dest="smoothing", type=float, help="another λ")
     parser.add_argument("--constant-clock", action="store_true", help="every epoch takes as long as another")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the replay beside the log as one page of pictures")
     options = parser.parse_args(arguments)
     run = read_run(options.run)
     result = replay(
@@ -149,6 +150,11 @@ def _replay(arguments: list[str]) -> int:
     )
     mismatch = first_mismatch(run)
     constant = replay(run, constant_clock=True)
+    if options.html is not None:
+        # Imported here: a line of text must not wait for the plotting library.
+        from sylvie_trace.report.picture import write_replay
+
+        write_replay(build(run), result, constant, options.html)
     if options.json:
         _print_json(
             {

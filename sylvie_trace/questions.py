@@ -59,8 +59,18 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directories")
 
 
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    _add_runs(parser)
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write curves and the Pareto plot as one page")
+
+
 def _compare(options: argparse.Namespace, print_json: PrintJson) -> int:
     found = compare(subjects(options.runs))
+    if options.html is not None:
+        # Imported here: a table must not wait for the plotting library.
+        from sylvie_trace.report.picture import write_comparison
+
+        write_comparison(found, options.html)
     if options.json:
         print_json(found)
     else:
@@ -125,7 +135,7 @@ _Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argpa
 _COMMANDS: dict[str, _Command] = {
     "compare": (
         "Compare the settings of several runs, in pairs of equal seed; the first run's setting is the baseline.",
-        _add_runs,
+        _add_compare,
         _compare,
     ),
     "shuffled-mask": (

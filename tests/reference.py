@@ -38,7 +38,8 @@ def dense_features(data: GraphData) -> Tensor:
     x = data.features
     if isinstance(x, Tensor):
         return x
-    return torch.sparse_csr_tensor(x.indptr, x.indices.long(), x.values, x.shape).to_dense()
+    rows = torch.repeat_interleave(torch.arange(x.shape[0]), x.indptr.diff())
+    return torch.zeros(x.shape, dtype=x.values.dtype).index_put((rows, x.indices.long()), x.values)
 
 
 def train(name: str, model: nn.Module, data: GraphData, epochs: int, lr: float, weight_decay: float = 0.0) -> Trajectory:

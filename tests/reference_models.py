@@ -85,10 +85,12 @@ class ReferenceGat(nn.Module):
             inside, residual = layer.linear.in_features, layer.residual is not None
             conv = dgl.nn.GATConv(inside, layer.width, layer.heads, residual=residual)
             conv.fc.weight = layer.linear.weight
-            if isinstance(layer.residual, nn.Linear):
+            del conv.attn_l, conv.attn_r
+            if isinstance(layer.residual, nn.Linear):  # DGL then keeps the bias there
                 conv.res_fc.weight = layer.residual.weight
-            for name in ("attn_l", "attn_r", "bias"):
-                del conv._parameters[name]
+                del conv.res_fc.bias
+            else:
+                del conv.bias
             self.convs.append(conv)
 
     def forward(self, x: Tensor, seen: Callable[[int, Tensor], Tensor]) -> Tensor:
@@ -99,7 +101,9 @@ class ReferenceGat(nn.Module):
 
     def _layer(self, index: int, h: Tensor) -> Tensor:
         conv, ours = self.convs[index], self.ours[index]
-        conv.attn_l, conv.attn_r, conv.bias = ours.source.unsqueeze(0), ours.target.unsqueeze(0), ours.bias.view(-1)
+        conv.attn_l, conv.attn_r = ours.source.unsqueeze(0), ours.target.unsqueeze(0)
+        holder = conv.res_fc if conv.has_linear_res else conv
+        holder.bias = ours.bias.view(-1)
         return conv(self.graph, h)
 
 
@@ -141,15 +145,22 @@ class ReferenceDagnn(nn.Module):
 
 
 class ReferenceSgc(nn.Module):
-    """dgl.nn.SGConv: propagates K times, then multiplies — both readings must equal it."""
+    """dgl.nn.SGConv: propagates K times, then multiplies — both readings equal it unless a norm stands between."""
 
     def __init__(self, model: Any, data: GraphData) -> None:
         super().__init__()
-        self.graph, self.norm, self.precomputes = with_loops(data), model.norm, model.precomputes
+        self.graph, self.model = with_loops(data), model
         self.conv = dgl.nn.SGConv(model.linear.in_features, model.linear.out_features, k=model.hops)
         self.conv.fc.weight, self.conv.fc.bias = model.linear.weight, model.bias
+        if model.precomputes:
+            self.conv.norm = lambda h: plain_norm(model.norm, h)
 
     def forward(self, x: Tensor, seen: Callable[[int, Tensor], Tensor]) -> Tensor:
+        if not self.model.precomputes and type(self.model.norm).__name__ != "Norm":
+            hops = dgl.nn.SGConv(1, 1, k=self.model.hops)
+            hops.fc = nn.Identity()
+            rows = plain_norm(self.model.norm, self.model.linear(x))
+            return hops(self.graph, rows, edge_weight=ones(self.graph, x)) + self.model.bias
         return self.conv(self.graph, x, edge_weight=ones(self.graph, x))
 
 

@@ -66,11 +66,13 @@ class Halo:
     def _crossing(self, exchange: HaloExchange, layer: int, step: int, index: int) -> _Crossing:
         forward = Site(layer=layer, step=step, direction=FORWARD, round=index)
         backward = Site(layer=layer, step=step, direction=BACKWARD, round=index)
-        send_peers, _ = exchange.peers(forward)
-        pieces = [exchange.plan.forward.out_index[peer] for peer in send_peers]
+        send_peers, recv_peers = exchange.peers(forward)
+        route = exchange.plan.forward
+        pieces = [route.out_index[peer] for peer in send_peers]
         return _Crossing(
             exchange=exchange,
             sent=torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.int64),
+            first_row=min((route.in_slice[peer].start for peer in recv_peers), default=0),
             forward=forward,
             backward=backward,
             overlap=self._overlap,
@@ -97,11 +99,14 @@ class Arrival:
         return self._crossings[0].exchange.row_weight(dtype) if self._crossings else None
 
     def finish(self) -> Tensor:
-        """All halo rows [h, D], waiting for them if need be."""
+        """All halo rows [h, D] in the part's order, whatever the order of the rounds; waits for them if need be."""
         if not self._crossings:
             return self.inner[:0]
         pieces = list(self.map(lambda index, rows: rows, keeps_rows=False))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        if len(pieces) == 1:
+            return pieces[0]
+        order = sorted(range(len(pieces)), key=lambda index: self._crossings[index].first_row)
+        return torch.cat([pieces[index] for index in order])
 
     def map(self, use: Callable[[int, Tensor], T], *, keeps_rows: bool) -> Iterator[T]:
         """``use(round, rows)`` for every round, in order; the next round's rows travel meanwhile.
@@ -139,10 +144,14 @@ class Arrival:
 
 @dataclass(eq=False)
 class _Crossing:
-    """One forward site and its backward counterpart; ``sent`` are the inner rows [s] that leave in the round."""
+    """One forward site and its backward counterpart.
+
+    ``sent`` are the inner rows [s] that leave in the round, ``first_row`` is the first halo row that arrives in it.
+    """
 
     exchange: HaloExchange
     sent: Tensor
+    first_row: int
     forward: Site
     backward: Site
     overlap: bool

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from sylvie.nn.dropout import dropout as drop
 from sylvie.nn.edge_softmax import edge_softmax_block
 from sylvie.nn.graph import Neighbourhood
 from sylvie.nn.structure import Edges
@@ -69,7 +69,7 @@ def attend(
     def block(adjacency: Adjacency, z: Tensor, from_src: Tensor) -> Attended:
         keep = None
         if dropout:
-            keep = F.dropout(z.new_ones(z.shape[1], adjacency.num_edges), dropout)
+            keep = drop(z.new_ones(z.shape[1], adjacency.num_edges), dropout, True)
         top, weight, total = edge_softmax_block(adjacency, z, from_src, to_dst, slope=slope, keep=keep)
         return Attended(top=top, weight=weight, total=total)
 

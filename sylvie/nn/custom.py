@@ -25,7 +25,7 @@ _SEVERAL_HOPS = {
     "GatedGraphConv": "a single-hop layer called once a hop",
     "DenseChebConv": "graph.gcn(h, step=k) once a hop",
 }
-_LOCAL_DEGREES = "GraphConv(norm='none') with edge_weight=graph.gcn_edge_weight()"
+_LOCAL_DEGREES = "GraphConv(norm='none', allow_zero_in_degree=True) with edge_weight=graph.gcn_edge_weight()"
 
 
 def build_model(name: str, in_width: int, num_classes: int, options: ModelOptions) -> nn.Module:

@@ -79,8 +79,8 @@ class RankGraph:
         """DGL block whose sources are the rows of ``gather`` and whose destinations are the inner rows."""
         return self.structure.block(self_loops=self_loops)
 
-    def gcn_edge_weight(self, *, self_loops: bool = True) -> Tensor:
-        """Symmetric normalisation of every edge of ``block(self_loops=…)`` from whole-graph degrees [E]."""
+    def gcn_edge_weight(self, *, self_loops: bool = False) -> Tensor:
+        """Weights [E] of ``block(self_loops=…)`` that make GraphConv(norm='none') the whole graph's GraphConv(norm='both')."""
         return self.structure.gcn_edge_weight(self_loops=self_loops)
 
 

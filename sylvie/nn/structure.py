@@ -104,8 +104,10 @@ class Structure:
         total = self.num_inner + self.num_halo
         return dgl.create_block((src, dst), num_src_nodes=total, num_dst_nodes=self.num_inner, idtype=torch.int32)
 
-    def gcn_edge_weight(self, *, self_loops: bool = True) -> Tensor:
-        """1/√(d_out(u)·d_in(v)) of every edge of ``block(self_loops=…)`` [E], from whole-graph degrees."""
-        src, dst = self._looped if self_loops else (self._partition.src, self._partition.dst)
-        weight: Tensor = self.gcn_source_scale[src.long(), 0] * self.gcn_target_scale[dst.long(), 0]
-        return weight
+    def gcn_edge_weight(self, *, self_loops: bool = False) -> Tensor:
+        """1/√(d_out(u)·d_in(v)) of every edge of ``block(self_loops=…)`` [E]: whole-graph degrees, those self-loops counted."""
+        part = self._partition
+        src, dst = self._looped if self_loops else (part.src, part.dst)
+        added = (~part.has_self_loop).long() * self_loops
+        source, target = ((degree + added).to(torch.float64).rsqrt() for degree in (part.out_degree, part.in_degree))
+        return (source[src.long()] * target[dst.long()]).to(self._dtype)

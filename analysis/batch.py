@@ -95,7 +95,7 @@ def _is_due(job: Job, world: World) -> bool:
 
 
 def _start(job: Job, world: World) -> Session:
-    config, recipe = _configuration(job.arguments)
+    config, recipe = configuration(job.arguments)
     if config.parts != world.world_size:
         raise ValueError(f"--parts {config.parts} in a batch of {world.world_size} ranks: put it into another batch")
     session = start_session(config, recipe, world, config.run_dir, time.monotonic_ns())
@@ -105,7 +105,7 @@ def _start(job: Job, world: World) -> Session:
     return kind(**{item.name: getattr(session, item.name) for item in fields(session)})
 
 
-def _configuration(words: Sequence[str]) -> tuple[Config, str]:
+def configuration(words: Sequence[str]) -> tuple[Config, str]:
     """The resolved configuration and the recipe that sylvie-train's arguments mean."""
     parser = OneLineParser(prog="sylvie-train", allow_abbrev=False)
     parser.add_argument("recipe", nargs="?", default="quickstart")

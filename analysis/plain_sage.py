@@ -13,7 +13,10 @@ from sylvie.evaluate import metric_name
 
 
 class PlainSage(nn.Module):
-    """dgl.nn.SAGEConv(mean) layers with ReLU and dropout between them, and dropout on the input."""
+    """dgl.nn.SAGEConv(mean) layers with ReLU and dropout between them, and dropout on the input.
+
+    Weights start as torch's Linear does, as in `sylvie.nn.models.graphsage`; DGL's own start is wider and trains elsewhere.
+    """
 
     def __init__(self, widths: list[int], dropout: float) -> None:
         import dgl
@@ -21,6 +24,9 @@ class PlainSage(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.layers = nn.ModuleList(dgl.nn.SAGEConv(a, b, "mean") for a, b in pairwise(widths))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
 
     def forward(self, graph: object, x: Tensor) -> Tensor:
         """Logits [N, C]."""

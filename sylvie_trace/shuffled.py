@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sylvie_trace.groups import mean, message_bytes, test_metric
 from sylvie_trace.job import Objection, Subject, objections
 from sylvie_trace.resample import Interval, detectable, mean_interval, power, sign_flip_p_value, smallest_p_value
 
@@ -110,7 +111,7 @@ def _check(subject: Subject) -> None:
             )
     if not subject.run.complete:
         raise ValueError(f"{subject.name} did not finish: leave it out")
-    if _quality(subject) is None:
+    if test_metric(subject) is None:
         raise ValueError(f"{subject.name} has no test metric: it cannot be compared")
 
 
@@ -120,16 +121,6 @@ def _check_levels(subjects: Sequence[Subject]) -> None:
     if len(counts) > 1:
         shown = " and ".join(str(list(each)) for each in sorted(counts)[:2])
         raise ValueError(f"the masks have different numbers of nodes at each level, {shown}: use equal thresholds")
-
-
-def _quality(subject: Subject) -> float | None:
-    quality = subject.report.quality
-    return quality.final_test if quality.test_at_best_val is None else quality.test_at_best_val
-
-
-def _bytes(subject: Subject) -> float | None:
-    traffic = subject.report.bytes_per_epoch
-    return None if traffic is None else traffic.main + traffic.meta + traffic.header
 
 
 def _pairs(subjects: Sequence[Subject], base: str, control: str) -> list[tuple[list[Subject], list[Subject]]]:
@@ -142,19 +133,14 @@ def _pairs(subjects: Sequence[Subject], base: str, control: str) -> list[tuple[l
     return [(runs, sides[control][pair]) for pair, runs in sides[DEGREE].items() if pair in sides[control]]
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _effect(base: str, control: str, pairs: Sequence[tuple[list[Subject], list[Subject]]]) -> Effect:
-    sides = [[_mean([_quality(run) for run in pair[side]]) or 0.0 for pair in pairs] for side in (0, 1)]
+    sides = [[mean([test_metric(run) for run in pair[side]]) or 0.0 for pair in pairs] for side in (0, 1)]
     differences = [degree - other for degree, other in zip(*sides, strict=True)]
     effect = mean_interval(differences)
     assert effect is not None
-    mean = effect.estimate
-    std = (sum((d - mean) ** 2 for d in differences) / (len(pairs) - 1)) ** 0.5
-    sent = [_mean([_bytes(run) for pair in pairs for run in pair[side]]) for side in (0, 1)]
+    middle = effect.estimate
+    std = (sum((d - middle) ** 2 for d in differences) / (len(pairs) - 1)) ** 0.5
+    sent = [mean([message_bytes(run) for pair in pairs for run in pair[side]]) for side in (0, 1)]
     return Effect(
         base=base,
         control=control,

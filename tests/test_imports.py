@@ -50,6 +50,7 @@ LEVELS = {
         "resample": 1,
         "curves": 5,
         "job": 5,
+        "groups": 5,
         "compare": 5,
         "shuffled": 5,
         "whatif": 5,
@@ -78,9 +79,7 @@ FORBIDDEN = [
     ("sylvie_trace", "examples"),
     ("sylvie_trace", "tests"),
 ]
-CODEC_MAY_IMPORT = {"sylvie.codec", "torch", "numba", "triton", "numpy", "llvmlite"} | set(
-    sys.stdlib_module_names
-)
+CODEC_MAY_IMPORT = {"sylvie.codec", "torch", "numba", "triton", "numpy", "llvmlite"} | set(sys.stdlib_module_names)
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sylvie_trace.compare import Comparison, Group, Versus
+from sylvie_trace.compare import Comparison, Versus
+from sylvie_trace.groups import Group
 from sylvie_trace.report.terminal import duration, percent, size
 from sylvie_trace.resample import Interval
 
@@ -62,7 +63,9 @@ def describe(versus: Versus, found: Comparison) -> str:
     quality = "quality not measured"
     if versus.quality is not None:
         quality = f"{100 * versus.quality.estimate:+.2f} points{_bounds(versus.quality, 100, '+.2f')}"
-    repeats = f"{versus.pairs} pairs" if versus.pairs else f"no pairs, {versus.unpaired} runs apart"
+    repeats = (
+        f"{versus.pairs} pair{'s' if versus.pairs != 1 else ''}" if versus.pairs else f"no pairs, {versus.unpaired} runs apart"
+    )
     few = versus.speedup is None or versus.speedup.low is None
     why = f"; an interval needs {found.min_repeats} repeats" if few else ""
     return (

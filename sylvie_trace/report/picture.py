@@ -10,8 +10,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from sylvie_trace.compare import Comparison, Group
+from sylvie_trace.compare import Comparison
 from sylvie_trace.decision import Verdict
+from sylvie_trace.groups import Group
 from sylvie_trace.replay import Replay
 from sylvie_trace.report.comparison import describe
 from sylvie_trace.report.html import figure_json, marks
@@ -48,7 +49,8 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-bottom: 0; } figcaption
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches, ink = dark ? "#e6e6e6" : "#1a1a1a";
   const made = {{ figure(panel.figure) }};
-  Object.assign(made.layout, {paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: ink}});
+  const clear = "rgba(0,0,0,0)";
+  Object.assign(made.layout, {paper_bgcolor: clear, plot_bgcolor: clear, font: {color: ink}, modebar: {bgcolor: clear}});
   for (const name of Object.keys(made.layout).filter(key => /^[xy]axis/.test(key)))
     Object.assign(made.layout[name], {gridcolor: dark ? "#33373d" : "#e5e5e5", zerolinecolor: dark ? "#4a4f57" : "#cccccc"});
   Plotly.newPlot("{{ panel.name }}", made.data, made.layout, {responsive: true, displaylogo: false});
@@ -117,7 +119,7 @@ def _pareto(found: Comparison, y_title: str) -> Panel:
         made.add_scatter(
             x=[x],
             y=[y],
-            error_y={"type": "data", "array": [group.test_std or 0.0], "thickness": 1},
+            error_y={"type": "data", "array": [group.test_std or 0.0], "thickness": 1, "visible": group.test_std is not None},
             name=_name(group),
             mode="markers",
             marker={"size": 12, "symbol": symbol, "color": _COLOURS[place % len(_COLOURS)]},

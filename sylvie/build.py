@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from sylvie.codec import codec_for
 from sylvie.config import Config, parse_rate
 from sylvie.coordinator import Coordinated, Coordinator, RuleClock
+from sylvie.exchange.carrier import Carrier, HostCarrier
 from sylvie.exchange.exchange import HaloExchange
 from sylvie.exchange.halo import Halo
 from sylvie.exchange.ledger import Ledger
 from sylvie.exchange.plan import ExchangePlan, build_plan
 from sylvie.exchange.reduce import Reducer
 from sylvie.exchange.sampling import RowSampler
+from sylvie.exchange.streams import HostStreams, Streams
 from sylvie.exchange.transport import Transport
-from sylvie.exchange.worker import Worker
+from sylvie.exchange.worker import Issuer
 from sylvie.extractor import BoundaryLevels
 from sylvie.nn.custom import build_model
 from sylvie.nn.graph import RankGraph
@@ -82,32 +84,40 @@ def build_trainer(
     transport: Transport,
     reducer: Reducer,
     recorder: Recorder,
-    worker: Worker,
+    worker: Issuer,
     x: Tensor | InputRows,
     on_epoch: Callable[[int, Coordinated, dict[str, float | None], float], None] = lambda *_: None,
     on_best: Callable[[Best], None] = lambda _: None,
     clock: Callable[[], int] = time.monotonic_ns,
     exchange_type: type[HaloExchange] = HaloExchange,
+    streams: Streams | None = None,
+    carrier: Callable[[Transport, Streams, Callable[[], int]], Carrier] = HostCarrier,
 ) -> Trainer:
-    """A trainer of ``partition`` over ``transport`` as ``config`` says; ``x`` are the rank's input rows."""
+    """A trainer of ``partition`` over ``transport`` as ``config`` says; ``x`` are the rank's input rows.
+
+    It computes on the device of ``streams`` (None: the host); ``worker`` and ``carrier`` must be made for it.
+    """
+    streams = streams or HostStreams(clock)
+    device = streams.device
+    partition, plan, x = partition.on(device), plan.on(device), x.to(device)
     system = system_of(config)
     ranges = Ranges(config.trace)
     rounds = system.rounds(plan.rank, plan.world_size)
     structure = Structure(partition, tuple(r.recv_peers for r in rounds), dtype_of(config))
-    codec = codec_for("cpu") if config.bits != "32" else None
+    codec = codec_for(device.type) if config.bits != "32" else None
 
     def exchange(ledger: Ledger, purpose: str) -> HaloExchange | None:
         if plan.world_size == 1:
             return None
         return exchange_type(
             plan=plan,
-            transport=transport,
+            carrier=carrier(transport, streams, clock),
             worker=worker,
             codec=codec,
             rounds=rounds,
             metadata=config.metadata,
             seed=config.seed,
-            clock=clock,
+            streams=streams,
             ledger=ledger,
             ranges=ranges,
             purpose=purpose,
@@ -118,7 +128,7 @@ def build_trainer(
     train, evaluation = exchange(train_ledger, TRAIN), exchange(eval_ledger, EVALUATE)
     input_ledger = Ledger(recorder, INPUT_HALO)
     halo = Halo(train, overlap=config.overlap, rematerialise=system.rematerialise, arrivals=system.arrivals())
-    model = seeded_model(config, partition)
+    model = seeded_model(config, partition).to(device)
     rate = parse_rate(config.ldr_link_rate) if config.ldr_link_rate else None
     rule_clock = RuleClock(config.ldr_clock, rate)
     return Trainer(
@@ -142,4 +152,5 @@ def build_trainer(
         on_epoch=on_epoch,
         on_best=on_best,
         clock=clock,
+        streams=streams,
     )

@@ -24,6 +24,7 @@ class Adam:
     def __init__(self, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float = 0.0) -> None:
         self.lr, self.weight_decay = lr, weight_decay
         self.parameters = list(parameters)
+        self._foreach = any(p.is_cuda for p in self.parameters)  # few launches for many small tensors
         self._steps = [torch.zeros((), dtype=torch.float32) for _ in self.parameters]
         self._means = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in self.parameters]
         self._squares = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in self.parameters]
@@ -45,7 +46,7 @@ class Adam:
             [self._squares[i] for i in moved],
             [],
             [self._steps[i] for i in moved],
-            foreach=False,
+            foreach=self._foreach,
             amsgrad=False,
             beta1=_BETAS[0],
             beta2=_BETAS[1],

@@ -30,6 +30,19 @@ def load_dgl() -> Any | None:
     return dgl
 
 
+@cache
+def dgl_serves(device_type: str) -> bool:
+    """Whether DGL is there and has kernels for the device: its CPU wheels have none for CUDA."""
+    dgl = load_dgl()
+    if dgl is None or device_type == "cpu":
+        return dgl is not None
+    try:
+        dgl.graph(([0], [0])).to(device_type)
+    except Exception:  # DGL names no class for it
+        return False
+    return True
+
+
 class Adjacency:
     """Edges from ``num_src`` rows to ``num_dst`` rows; ``sum`` adds up the sources of every destination.
 
@@ -38,8 +51,7 @@ class Adjacency:
 
     def __init__(self, src: Tensor, dst: Tensor, *, num_src: int, num_dst: int, use_dgl: bool = True) -> None:
         self.num_src, self.num_dst, self.num_edges = num_src, num_dst, int(src.shape[0])
-        dgl = load_dgl() if use_dgl else None
-        self._dgl = dgl
+        self._dgl = load_dgl() if use_dgl and dgl_serves(src.device.type) else None
         self.src, self.dst = src.to(torch.int32), dst.to(torch.int32)
 
     @cached_property
@@ -153,14 +165,15 @@ class EdgeOrder:
 
 
 def _row_starts(rows: Tensor, num_rows: int) -> Tensor:
-    indptr = torch.zeros(num_rows + 1, dtype=torch.int64)
+    indptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
     indptr[1:] = torch.bincount(rows, minlength=num_rows).cumsum(0)
     return indptr
 
 
 def _csr(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
     order = torch.argsort(row, stable=True)
-    return _sparse_csr(_row_starts(row, num_rows), col[order], torch.ones(row.shape[0]), (num_rows, num_cols))
+    ones = torch.ones(row.shape[0], device=row.device)
+    return _sparse_csr(_row_starts(row, num_rows), col[order], ones, (num_rows, num_cols))
 
 
 def _sparse_csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -192,7 +205,7 @@ class CsrMatrix:
     def __init__(self, indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
         self.shape = shape
         self.indptr, self.indices, self.values = indptr, indices, values
-        row = torch.repeat_interleave(torch.arange(shape[0]), indptr[1:] - indptr[:-1])
+        row = torch.repeat_interleave(torch.arange(shape[0], device=indptr.device), indptr[1:] - indptr[:-1])
         self._order_t = torch.argsort(indices, stable=True)
         self._indices_t = row[self._order_t]
         self._indptr_t = _row_starts(indices, shape[1])
@@ -202,6 +215,12 @@ class CsrMatrix:
         kept = self.values if values is None else values
         product: Tensor = _CsrProduct.apply(dense, self, kept.to(dense.dtype))  # type: ignore[no-untyped-call]
         return product
+
+    def to(self, device: torch.device) -> CsrMatrix:
+        """The same matrix on ``device``."""
+        if self.indptr.device == device:
+            return self
+        return CsrMatrix(self.indptr.to(device), self.indices.to(device), self.values.to(device), self.shape)
 
     def tensor(self, values: Tensor) -> Tensor:
         """The matrix with these values, as torch's CSR tensor."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import SupportsInt
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from sylvie.exchange.exchange import HaloExchange, Setting
 from sylvie.exchange.halo import Halo
 from sylvie.exchange.ledger import EpochTotals, Ledger
 from sylvie.exchange.reduce import Reducer, all_reduce_gradients
+from sylvie.exchange.streams import HostStreams, Streams
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows
 from sylvie.optimiser import Adam
@@ -67,12 +69,13 @@ class Trainer:
     on_epoch: Callable[[int, Coordinated, dict[str, float | None], float], None] = lambda *_: None
     on_best: Callable[[Best], None] = lambda _: None
     clock: Clock = time.monotonic_ns
+    streams: Streams = field(default_factory=lambda: HostStreams(time.monotonic_ns))
     best: Best = field(default_factory=Best)
     last: Scores | None = None
     epoch: int = -1
     gradient_bytes: int = 0
     _prepared: bool = False
-    _spans: list[schema.Span] = field(default_factory=list)
+    _spans: list[tuple[str, SupportsInt, SupportsInt]] = field(default_factory=list)
 
     @cached_property
     def _train_rows(self) -> Tensor:
@@ -106,11 +109,14 @@ class Trainer:
             exchange.begin_epoch(Setting(epoch=0, mode=schema.SYNC, base=32))
         with torch.no_grad():
             self.x = prepare(RankGraph(self.graph.structure, Halo(exchange), self.reducer), self.x)
+        if exchange is not None:
+            exchange.end_epoch()
         self.input_ledger.flush()
 
     def _run_epoch(self, epoch: int, *, last: bool) -> None:
         mode, base = self.coordinator.controller.mode, self.coordinator.controller.base
         self.ranges.push_epoch(epoch)
+        self.streams.anchor()
         start = self.clock()
         if self.exchange is not None:
             self.exchange.begin_epoch(Setting(epoch=epoch, mode=mode, base=base))
@@ -119,10 +125,13 @@ class Trainer:
             allreduce_bytes = all_reduce_gradients(self.model.parameters(), self.reducer)
         with self._span(schema.SPAN_OPTIMISER):
             self.optimiser.step()
+        loss_sum = float(loss)  # on a device the host catches up here, and only here
         taken_ns = self.clock() - start
         totals = self.ledger.epoch(epoch)
         with self._span(schema.SPAN_COORDINATE):
-            closed = self.coordinator.close_epoch(epoch, loss, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode)
+            if self.exchange is not None:
+                self.exchange.end_epoch()
+            closed = self.coordinator.close_epoch(epoch, loss_sum, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode)
         end = self.clock()
         self.ranges.pop()
         self.gradient_bytes += allreduce_bytes
@@ -131,17 +140,17 @@ class Trainer:
         self._record(epoch, mode, base, (start, end), taken_ns, closed, totals, allreduce_bytes, metrics)
         self.on_epoch(epoch, closed, metrics, closed.et_wall_s)
 
-    def _forward_backward(self) -> float:
-        """One pass; returns this rank's share of the global mean loss."""
+    def _forward_backward(self) -> Tensor:
+        """One pass; returns this rank's share of the global mean loss. Backward runs on this thread, on a device, too."""
         self.optimiser.zero_grad()
         self.graph.halo.begin_forward()
         with self._span(schema.SPAN_FORWARD):
             logits = self.model(self.graph, self.x)
         with self._span(schema.SPAN_LOSS):
             loss = self.loss(logits)
-        with self._span(schema.SPAN_BACKWARD):
+        with self._span(schema.SPAN_BACKWARD), torch.autograd.set_multithreading_enabled(False):
             loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+        return loss.detach()
 
     def loss(self, logits: Tensor) -> Tensor:
         """Sum over this rank's training nodes, divided by the number of training nodes of the whole graph."""
@@ -157,6 +166,8 @@ class Trainer:
             if self.eval_exchange is not None:
                 self.eval_exchange.begin_epoch(Setting(epoch=epoch, mode=schema.SYNC, base=32))
             self.last = evaluate(self.model, self.eval_graph, self.x, self.partition, self.reducer)
+            if self.eval_exchange is not None:
+                self.eval_exchange.end_epoch()
         values = self.last.values
         val = values["val"]
         if val is not None and val > self.best.val:
@@ -169,11 +180,11 @@ class Trainer:
     @contextmanager
     def _span(self, name: str) -> Iterator[None]:
         self.ranges.push(name)
-        start = self.clock()
+        start = self.streams.moment()
         try:
             yield
         finally:
-            self._spans.append(schema.Span(name=name, epoch=self.epoch, start_ns=start, end_ns=self.clock()))
+            self._spans.append((name, start, self.streams.moment()))
             self.ranges.pop()
 
     def _record(
@@ -189,8 +200,8 @@ class Trainer:
         metrics: dict[str, float | None],
     ) -> None:
         verdict, config = closed.verdict, self.coordinator.controller.config
-        for span in self._spans:
-            self.recorder.record(span)
+        for name, start, end in self._spans:
+            self.recorder.record(schema.Span(name=name, epoch=epoch, start_ns=int(start), end_ns=int(end)))
         self._spans.clear()
         self.ledger.flush()
         self.eval_ledger.flush()

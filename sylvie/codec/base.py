@@ -41,3 +41,6 @@ class Codec(Protocol):
 
     def decode(self, body: Tensor, layout: BodyLayout, out: Tensor) -> None:
         """Restore ``scale·q + min`` of every row, in plan order, into ``out`` (float32 [m, D])."""
+
+    def check(self) -> None:
+        """Raise the error of an earlier ``encode`` that has not been seen yet; waits for all of them."""

@@ -101,3 +101,6 @@ class CpuCodec:
                 layout.metadata == "bf16",
                 out.detach().view(-1).numpy(),
             )
+
+    def check(self) -> None:
+        """Errors were raised where they happened."""

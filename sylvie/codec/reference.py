@@ -146,3 +146,6 @@ class ReferenceCodec:
             selected, position = _row_bytes(layout, bits)
             codes = unpack_planar(body[position], bits, layout.dim).to(torch.float32)
             out[selected] = scale[selected, None] * codes + low[selected, None]
+
+    def check(self) -> None:
+        """Errors were raised where they happened."""

@@ -8,13 +8,20 @@ An exchange has five phases; each is one method here and one group of fields in 
 4. *decode*: arrived rows are restored into the site's row buffer (``_decode``).
 5. *take*: the main thread receives the rows that its mode calls for, waiting if it must.
 
-Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous epochs
-leave phases 2 to 4 to the worker and take the rows of the epoch before.
+Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous
+epochs leave phases 2 to 4 to the worker and take the rows of the epoch before.
+
+On a device "main thread" and "worker" are the current and the communication stream, and the host is ahead of both. What it
+can only know later — the received headers and with them the rows' age, whether encoded rows were finite, the times — it
+looks at as soon as the device has got there, and at the latest in ``end_epoch`` of the epoch that used the rows: a wrong
+message ends the run before the next epoch, not before its rows were computed with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -22,28 +29,18 @@ from torch import Tensor
 
 from sylvie.codec.base import Codec, NonFiniteRowError
 from sylvie.codec.layout import NoiseKey
-from sylvie.exchange.buffers import BytePool, RowBuffers
+from sylvie.exchange.buffers import RowBuffers
+from sylvie.exchange.carrier import Carrier
 from sylvie.exchange.flight import ExchangeError, Flight, Site
-from sylvie.exchange.header import (
-    DIRECTION_CODES,
-    HEADER_BYTES,
-    PURPOSE_CODES,
-    WIRE_FORMAT,
-    MessageHeader,
-    mismatch,
-    stamp,
-    unpack_header,
-)
+from sylvie.exchange.header import DIRECTION_CODES, PURPOSE_CODES, WIRE_FORMAT, MessageHeader, mismatch
 from sylvie.exchange.ledger import Ledger
 from sylvie.exchange.plan import ExchangePlan, Route
 from sylvie.exchange.sampling import RowSampler, Selection
-from sylvie.exchange.transport import Transport
+from sylvie.exchange.streams import Streams
 from sylvie.exchange.wire import Wire, build_wire
-from sylvie.exchange.worker import Worker
+from sylvie.exchange.worker import Issuer
 from sylvie_trace.nvtx import Ranges, site_name
-from sylvie_trace.schema import ASYNC, BACKGROUND, FORWARD, MAIN, SYNC, TRAIN
-
-Clock = Callable[[], int]
+from sylvie_trace.schema import ASYNC, BACKGROUND, BACKWARD, FORWARD, MAIN, SYNC, TRAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +60,15 @@ class Setting:
     base: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """A flight whose rows, due from epoch ``due``, were used by ``epoch``; None: nobody used them."""
+
+    flight: Flight
+    epoch: int | None
+    due: int
+
+
 class HaloExchange:
     """All exchanges of one purpose (training or evaluation) on one rank."""
 
@@ -70,31 +76,33 @@ class HaloExchange:
         self,
         *,
         plan: ExchangePlan,
-        transport: Transport,
-        worker: Worker,
+        carrier: Carrier,
+        worker: Issuer,
         codec: Codec | None,
         rounds: Sequence[Round],
         metadata: str,
         seed: int,
-        clock: Clock,
+        streams: Streams,
         ledger: Ledger,
         ranges: Ranges,
         purpose: str = TRAIN,
         sampler: RowSampler | None = None,
     ) -> None:
         self.plan, self.rounds = plan, tuple(rounds)
-        self._transport, self._worker, self._codec = transport, worker, codec
-        self._metadata, self._seed, self._clock = metadata, seed, clock
+        self._carrier, self._worker, self._codec = carrier, worker, codec
+        self._metadata, self._seed, self._streams = metadata, seed, streams
+        self._moment = streams.moment
         self._ledger, self._ranges, self._purpose = ledger, ranges, purpose
         self._names: dict[tuple[int, int, str, str], str] = {}
         self._setting = Setting(epoch=0, mode=SYNC, base=32)
         self._wires: dict[tuple[str, int, int, int, torch.dtype], Wire] = {}
         self._sampler = sampler
         self._selection: Selection | None = None
-        self._pool = BytePool()
         self._buffers = RowBuffers(fresh=len(self.rounds) > 1)
         self._latest: dict[Site, Flight] = {}
         self._previous: dict[Site, Flight] = {}
+        self._unlabelled: deque[Flight] = deque()
+        self._uses: list[_Use] = []
 
     @property
     def setting(self) -> Setting:
@@ -105,11 +113,25 @@ class HaloExchange:
         """Enter an epoch; rows posted from now on belong to it."""
         if setting.mode == ASYNC and setting.epoch == 0:
             raise ValueError("epoch 0 cannot be asynchronous: there are no earlier rows")
-        self._worker.check()
+        self.end_epoch()
         self._setting = setting
         if self._sampler is not None:
             self._selection = self._agree_on_rows(self._sampler)
             self._wires.clear()
+
+    def end_epoch(self) -> None:
+        """Look at everything that the epoch has used and the device has not shown yet; raises what was wrong with it.
+
+        On a device it waits for the rows that were used, which whoever knows the epoch's loss has waited for already.
+        """
+        self._worker.check()
+        if self._codec is not None:
+            with self._naming_rows():
+                self._codec.check()
+        uses, self._uses = self._uses, []
+        for use in uses:
+            self._note(use)
+        self._look()
 
     def row_weight(self, dtype: torch.dtype) -> Tensor | None:
         """What every halo row [h, 1] counts in a sum: n/k or 0 under sampling, None where all rows travel."""
@@ -118,10 +140,10 @@ class HaloExchange:
     def post(self, site: Site, source: Tensor) -> None:
         """Send rows of ``source`` [n or h, D] as the plan says; returns at once."""
         now, wire = self._setting, self._wire(site, source)
-        rows = self._buffers.rows(site, now.epoch, (wire.rows_in, wire.dim), source.dtype)
+        rows = self._buffers.rows(site, now.epoch, (wire.rows_in, wire.dim), source)
         scratch = None
         if now.base != 32 and source.dtype != torch.float32:
-            scratch = torch.empty(rows.shape, dtype=torch.float32)
+            scratch = torch.empty(rows.shape, dtype=torch.float32, device=source.device)
         flight = Flight(site=site, epoch=now.epoch, mode=now.mode, base=now.base, wire=wire, rows=rows, scratch=scratch)
         flight.source, flight.source_version = source.detach(), source._version
         if site in self._latest:
@@ -130,11 +152,12 @@ class HaloExchange:
         self._ledger.posted(flight)
         if now.mode == SYNC:
             self._encode(flight, MAIN)
-            flight.times.queued = self._clock()
+            flight.times.queued = self._moment()
             flight.ticket = self._worker.submit(lambda: self._transfer(flight))
         else:
-            flight.times.queued = self._clock()
+            flight.times.queued = self._moment()
             flight.ticket = self._worker.submit(lambda: self._run_in_background(flight))
+        self._look()
 
     def take(self, site: Site) -> Tensor:
         """The rows [arrivals, D] that this epoch uses at ``site``: its own (sync) or the last epoch's (async)."""
@@ -150,17 +173,17 @@ class HaloExchange:
         self._wait(flight)
         if not flight.decoded:
             self._decode(flight, MAIN)
-        self._check_age(flight, due)
-        self._ledger.consumed(flight, now.epoch)
-        flight.consumed = now.epoch
+        self._used(_Use(flight, now.epoch, due))
         return self._placed(site, flight.rows.view_as(flight.rows))
 
     def drain(self) -> None:
         """Receive and drop what is still in flight at the end of a run."""
+        self.end_epoch()
         for flight in (*self._previous.values(), *self._latest.values()):
             self._drop(flight)
         self._previous.clear()
         self._latest.clear()
+        self.end_epoch()
 
     def peers(self, site: Site) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(send, receive) peers of the site's round in its direction."""
@@ -216,22 +239,21 @@ class HaloExchange:
             rows=torch.empty(0),
             scratch=None,
         )
-        started = self._clock()
-        flight.send = self._pool.lend(sum(wire.send_splits))
+        started = self._moment()
+        flight.send = self._carrier.lend(sum(wire.send_splits))
         for shape in wire.out:
-            flight.send[shape.body] = drawn[shape.peer].view(torch.uint8)
-        self._write_headers(flight, flight.send)
-        flight.times.encode, flight.times.queued = (started, self._clock()), self._clock()
+            flight.send[shape.body] = drawn[shape.peer].view(torch.uint8).to(flight.send.device)
+        flight.times.encode, flight.times.queued = (started, self._moment()), self._moment()
         self._ledger.posted(flight)
         flight.ticket = self._worker.submit(lambda: self._transfer(flight))
         self._wait(flight)
         assert flight.recv is not None
         arrived = [torch.empty(0, dtype=torch.int32)] * self.plan.world_size
         for shape in wire.incoming:
-            arrived[shape.peer] = flight.recv[shape.body].clone().view(torch.int32)
-        self._pool.give_back(flight.recv)
+            arrived[shape.peer] = flight.recv[shape.body].clone().cpu().view(torch.int32)
+        self._carrier.give_back(flight.recv)
         flight.recv = None
-        self._ledger.consumed(flight, now.epoch)
+        self._used(_Use(flight, now.epoch, now.epoch))
         return sampler.select(drawn, tuple(arrived))
 
     def _name(self, site: Site, action: str) -> str:
@@ -258,8 +280,9 @@ class HaloExchange:
         assert flight.source is not None
         wire, site = flight.wire, flight.site
         self._ranges.push(self._name(site, "encode"), sum(wire.send_splits))
-        started = self._clock()
-        buffer = self._pool.lend(sum(wire.send_splits))
+        started = self._moment()
+        buffer = self._carrier.lend(sum(wire.send_splits))
+        self._streams.keep(flight.source)
         key = NoiseKey(
             seed=self._seed,
             epoch=flight.epoch,
@@ -268,58 +291,64 @@ class HaloExchange:
             direction=DIRECTION_CODES[site.direction],
             sender=0 if site.direction == FORWARD else self.plan.rank,
         )
-        try:
+        with self._naming_rows():
             wire.pack(flight.source, buffer, self._codec, key)
+        if thread == MAIN or self._streams.in_step:
+            self._release(flight)
+        flight.send = buffer
+        flight.times.encode, flight.times.encode_thread = (started, self._moment()), thread
+        self._ranges.pop()
+
+    @contextmanager
+    def _naming_rows(self) -> Iterator[None]:
+        """Say where a row stood that cannot be sent; on a device it may be one of an earlier message."""
+        try:
+            yield
         except NonFiniteRowError as error:
+            key = error.key
+            direction = FORWARD if key.direction == DIRECTION_CODES[FORWARD] else BACKWARD
             raise ExchangeError(
                 f"a non-finite row cannot be sent: global node {error.node_id}",
                 rank=self.plan.rank,
-                site=site,
-                epoch=flight.epoch,
+                site=Site(layer=key.layer, step=key.step, direction=direction),
+                epoch=key.epoch,
             ) from error
-        if flight.source._version != flight.source_version:
+
+    def _release(self, flight: Flight) -> None:
+        """The rows to send have been read: let go of them, if they are still what was posted."""
+        source, flight.source = flight.source, None
+        if source is not None and source._version != flight.source_version:
             raise ExchangeError(
                 "rows were modified in place while they were being sent; use an out-of-place operation",
                 rank=self.plan.rank,
-                site=site,
+                site=flight.site,
                 epoch=flight.epoch,
             )
-        self._write_headers(flight, buffer)
-        flight.send, flight.source = buffer, None
-        flight.times.encode, flight.times.encode_thread = (started, self._clock()), thread
-        self._ranges.pop()
-
-    def _write_headers(self, flight: Flight, buffer: Tensor) -> None:
-        header = torch.frombuffer(bytearray(self._header(flight).pack()), dtype=torch.uint8)
-        for shape in flight.wire.out:
-            buffer[shape.offset : shape.offset + HEADER_BYTES] = header
 
     def _transfer(self, flight: Flight) -> None:
         assert flight.send is not None
-        wire = flight.wire
-        recv = self._pool.lend(sum(wire.recv_splits))
-        view = memoryview(flight.send.numpy())
-        self._ranges.push(self._name(flight.site, "wire"), flight.send.numel())
-        started = self._clock()
-        for shape in wire.out:
-            stamp(view, shape.offset, started)
+        send, flight.send = flight.send, None
+        self._ranges.push(self._name(flight.site, "wire"), send.numel())
         try:
-            self._transport.all_to_all(recv, flight.send, wire.recv_splits, wire.send_splits)
+            delivery = self._carrier.carry(send, flight.wire, self._header(flight))
         except Exception as error:
             raise ExchangeError(
                 f"the exchange broke off: {error}", rank=self.plan.rank, site=flight.site, epoch=flight.epoch
             ) from error
-        flight.times.wire = (started, self._clock())
         self._ranges.pop()
-        self._pool.give_back(flight.send)
-        flight.send, flight.recv = None, recv
-        self._check_headers(flight)
+        flight.recv, flight.labels, flight.times.wire = delivery.recv, delivery.labels, delivery.wire
+        if delivery.labels.ready:
+            self._check_headers(flight)
+        else:
+            self._unlabelled.append(flight)
 
     def _check_headers(self, flight: Flight) -> None:
-        assert flight.recv is not None
-        raw, want = memoryview(flight.recv.numpy()), self._header(flight)
-        for shape in flight.wire.incoming:
-            got = unpack_header(raw[shape.offset : shape.offset + HEADER_BYTES])
+        """Compare the received headers with what was due, waiting for them if need be; a second call does nothing."""
+        labels, flight.labels = flight.labels, None
+        if labels is None:
+            return
+        want = self._header(flight)
+        for peer, got in labels.read().items():
             wrong = mismatch(got, want)
             if wrong is not None:
                 raise ExchangeError(
@@ -327,18 +356,27 @@ class HaloExchange:
                     rank=self.plan.rank,
                     site=flight.site,
                     epoch=flight.epoch,
-                    peer=shape.peer,
+                    peer=peer,
                 )
-            flight.headers[shape.peer] = got
+            flight.headers[peer] = got
+        self._release(flight)
+
+    def _look(self) -> None:
+        """Check the headers that have come in the meantime."""
+        while self._unlabelled and (self._unlabelled[0].labels is None or self._unlabelled[0].labels.ready):
+            self._check_headers(self._unlabelled.popleft())
 
     def _decode(self, flight: Flight, thread: str) -> None:
         assert flight.recv is not None
         self._ranges.push(self._name(flight.site, "decode"), flight.recv.numel())
-        started = self._clock()
+        started = self._moment()
+        for target in (flight.rows, flight.scratch):
+            if target is not None:
+                self._streams.keep(target)
         flight.wire.unpack(flight.recv, self._codec, flight.rows, flight.scratch)
-        self._pool.give_back(flight.recv)
+        self._carrier.give_back(flight.recv)
         flight.recv, flight.scratch, flight.decoded = None, None, True
-        flight.times.decode, flight.times.decode_thread = (started, self._clock()), thread
+        flight.times.decode, flight.times.decode_thread = (started, self._moment()), thread
         self._ranges.pop()
 
     def _run_in_background(self, flight: Flight) -> None:
@@ -352,21 +390,35 @@ class HaloExchange:
             self._worker.check()
             return
         self._ranges.push(self._name(flight.site, "wait"), sum(flight.wire.recv_splits))
-        started = self._clock()
+        started = self._moment()
         self._worker.wait(flight.ticket)
-        flight.times.wait, flight.times.wait_epoch = (started, self._clock()), self._setting.epoch
+        flight.times.wait, flight.times.wait_epoch = (started, self._moment()), self._setting.epoch
         self._ranges.pop()
 
-    def _check_age(self, flight: Flight, due: int) -> None:
+    def _used(self, use: _Use) -> None:
+        """Note a use at once; on a device later, when the headers are there."""
+        if self._streams.in_step:
+            self._note(use)
+        else:
+            self._uses.append(use)
+
+    def _note(self, use: _Use) -> None:
+        flight, epoch = use.flight, use.epoch
+        self._check_headers(flight)
+        if epoch is None:
+            self._ledger.unused(flight)
+            return
         for peer, header in flight.headers.items():
-            if header.epoch != due:
+            if header.epoch != use.due:
                 raise ExchangeError(
-                    f"rows of epoch {header.epoch} arrived where those of epoch {due} are due",
+                    f"rows of epoch {header.epoch} arrived where those of epoch {use.due} are due",
                     rank=self.plan.rank,
                     site=flight.site,
-                    epoch=self._setting.epoch,
+                    epoch=epoch,
                     peer=peer,
                 )
+        self._ledger.consumed(flight, epoch)
+        flight.consumed = epoch
 
     def _drop(self, flight: Flight | None) -> None:
         """Wait for a flight whose rows nobody will use and note its bytes as unused."""
@@ -374,6 +426,6 @@ class HaloExchange:
             return
         self._wait(flight)
         if flight.recv is not None:
-            self._pool.give_back(flight.recv)
+            self._carrier.give_back(flight.recv)
             flight.recv = None
-        self._ledger.unused(flight)
+        self._used(_Use(flight, None, flight.epoch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, SupportsInt
 
 from torch import Tensor
 
@@ -10,6 +11,9 @@ from sylvie.exchange.header import MessageHeader
 from sylvie.exchange.wire import Wire
 from sylvie.exchange.worker import Ticket
 from sylvie_trace.schema import MAIN
+
+if TYPE_CHECKING:  # carriers know sites and errors
+    from sylvie.exchange.carrier import Labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +40,15 @@ class ExchangeError(RuntimeError):
 
 @dataclass(kw_only=True, eq=False)
 class Times:
-    """Run-clock nanoseconds of an exchange's phases; None where a phase has not happened."""
+    """Moments of an exchange's phases (``int()`` gives run-clock ns, see streams); None where a phase has not happened."""
 
-    encode: tuple[int, int] | None = None
+    encode: tuple[SupportsInt, SupportsInt] | None = None
     encode_thread: str = MAIN
-    queued: int | None = None
-    wire: tuple[int, int] | None = None
-    decode: tuple[int, int] | None = None
+    queued: SupportsInt | None = None
+    wire: tuple[SupportsInt, SupportsInt] | None = None
+    decode: tuple[SupportsInt, SupportsInt] | None = None
     decode_thread: str = MAIN
-    wait: tuple[int, int] | None = None
+    wait: tuple[SupportsInt, SupportsInt] | None = None
     wait_epoch: int | None = None
 
 
@@ -62,6 +66,7 @@ class Flight:
     ticket: Ticket | None = None
     send: Tensor | None = None
     recv: Tensor | None = None
+    labels: Labels | None = None
     source: Tensor | None = None
     source_version: int = 0
     decoded: bool = False

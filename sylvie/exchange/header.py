@@ -12,8 +12,6 @@ from dataclasses import dataclass
 WIRE_FORMAT = 1
 HEADER_BYTES = 32
 _STRUCT = struct.Struct("<HBBHHiIQq")
-_CLOCK = struct.Struct("<q")
-_CLOCK_OFFSET = HEADER_BYTES - _CLOCK.size
 
 DIRECTION_CODES = {"forward": 0, "backward": 1}
 PURPOSE_CODES = {"train": 0, "evaluate": 1, "input_halo": 2}
@@ -53,11 +51,6 @@ def unpack_header(raw: bytes | bytearray | memoryview) -> MessageHeader:
     fields = _STRUCT.unpack(raw)
     names = ("wire_format", "direction", "purpose", "layer", "step", "epoch", "base", "plan_id", "sent_ns")
     return MessageHeader(**dict(zip(names, fields, strict=True)))
-
-
-def stamp(buffer: memoryview, offset: int, sent_ns: int) -> None:
-    """Write the send time into a header that was packed earlier."""
-    _CLOCK.pack_into(buffer, offset + _CLOCK_OFFSET, sent_ns)
 
 
 def mismatch(got: MessageHeader, want: MessageHeader) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import SupportsInt
 
 from sylvie.exchange.flight import Flight
 from sylvie.exchange.header import HEADER_BYTES
@@ -83,8 +84,8 @@ class Ledger:
             self._pending.append(_message(self._purpose, flight, peer, out.get(peer), incoming.get(peer), consumed))
 
 
-def _ends(interval: tuple[int, int] | None) -> tuple[int | None, int | None]:
-    return interval if interval is not None else (None, None)
+def _ends(interval: tuple[SupportsInt, SupportsInt] | None) -> tuple[int | None, int | None]:
+    return (int(interval[0]), int(interval[1])) if interval is not None else (None, None)
 
 
 def _reuse(flight: Flight, peer: int, produced: int, epoch: int) -> Reuse:
@@ -137,7 +138,7 @@ def _message(
         encode_start_ns=encode[0],
         encode_end_ns=encode[1],
         encode_thread=times.encode_thread,
-        queued_ns=times.queued,
+        queued_ns=None if times.queued is None else int(times.queued),
         wire_start_ns=wire[0],
         wire_end_ns=wire[1],
         decode_start_ns=decode[0],

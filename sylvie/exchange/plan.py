@@ -7,15 +7,15 @@ inner rows leave and halo rows arrive; backward, the gradients of halo rows leav
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sylvie.exchange.transport import Transport
 from sylvie.partition.partition import Partition
-import itertools
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +34,10 @@ class Route:
         """Rows that arrive from all peers together."""
         return self.in_slice[-1].stop if self.in_slice else 0
 
+    def on(self, device: torch.device) -> Route:
+        """The same route with the indices of rows to send on ``device``; ids and levels stay on the host."""
+        return replace(self, out_index=tuple(index.to(device) for index in self.out_index))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExchangePlan:
@@ -44,6 +48,10 @@ class ExchangePlan:
     plan_id: int
     forward: Route
     backward: Route
+
+    def on(self, device: torch.device) -> ExchangePlan:
+        """The same plan for rows on ``device``."""
+        return replace(self, forward=self.forward.on(device), backward=self.backward.on(device))
 
 
 def _slices(counts: Sequence[int]) -> tuple[slice, ...]:
@@ -112,9 +120,9 @@ def check_plans(plan: ExchangePlan, transport: Transport) -> None:
     table = everyone[:, 1:].view(world, world, 4)
     for src in range(world):
         for dst in range(world):
-            sent, due = table[src, dst, :2].tolist(), table[dst, src, 2:].tolist()
-            if sent != due:
+            sent, wanted = table[src, dst, :2].tolist(), table[dst, src, 2:].tolist()
+            if sent != wanted:
                 raise ValueError(
-                    f"rank {src} would send {sent[0]} rows to rank {dst}, which expects {due[0]} "
-                    f"{'others' if sent[0] == due[0] else 'of them'}; partition again"
+                    f"rank {src} would send {sent[0]} rows to rank {dst}, which expects {wanted[0]} "
+                    f"{'others' if sent[0] == wanted[0] else 'of them'}; partition again"
                 )

@@ -9,6 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sylvie.exchange.buffers import PinnedPool
+from sylvie.exchange.streams import Streams
+
 
 class Reducer(Protocol):
     """Adds tensors up over ranks and counts the bytes of a ring: 2(N − 1)/N of the size, per rank."""
@@ -46,6 +49,57 @@ class GroupReducer:
     def sum_(self, tensor: Tensor) -> Tensor:
         """In place."""
         dist.all_reduce(tensor)
+        return tensor
+
+
+class StreamReducer:
+    """Sums on a device that NCCL connects, all on the communication stream: one order with the exchanges, one communicator.
+
+    A tensor of the host's goes to the device and comes back; the host waits for it.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self.world_size = dist.get_world_size()
+        self.control_bytes = 0
+        self._streams = streams
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """In place; the current stream goes on with the sum, the host does not wait (except as above)."""
+        if tensor.device.type != self._streams.device.type:
+            return tensor.copy_(self.sum_(tensor.to(self._streams.device)))
+        ready = self._streams.mark()
+        with self._streams.communication():
+            self._streams.follow(ready)
+            self._streams.keep(tensor)
+            dist.all_reduce(tensor)
+            done = self._streams.mark()
+        self._streams.follow(done)
+        return tensor
+
+
+class StagedReducer:
+    """Sums of device tensors over a group that moves host bytes (gloo, when ranks share a device), through pinned memory.
+
+    The host waits for what it sums; the device goes on by itself when the sum is back.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self.world_size = dist.get_world_size()
+        self.control_bytes = 0
+        self._streams, self._pinned = streams, PinnedPool(streams)
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """In place."""
+        if tensor.device.type == "cpu":
+            dist.all_reduce(tensor)
+            return tensor
+        lent = self._pinned.lend(tensor.numel() * tensor.element_size())
+        staged = lent.view(tensor.dtype).view(tensor.shape)
+        staged.copy_(tensor, non_blocking=True)
+        self._streams.mark().synchronize()
+        dist.all_reduce(staged)
+        tensor.copy_(staged, non_blocking=True)
+        self._pinned.give_back(lent)
         return tensor
 
 

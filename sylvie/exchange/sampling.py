@@ -1,11 +1,12 @@
 """Sampled boundary rows (BNS-GCN, Wan et al. 2022, arXiv 2203.10983): each epoch a sender draws some rows for each peer.
 
-For an ordered pair with n rows, k = max(1, round(p·n)) are drawn without replacement; their int32 numbers travel once an epoch, ahead of
-all rows. A linear aggregator weights a drawn row by n/k, so that its sum stays unbiased; attention leaves the others out.
+For an ordered pair with n rows, k = max(1, round(p·n)) are drawn without replacement; their int32 numbers travel once an epoch,
+ahead of all rows. A linear aggregator weights a drawn row by n/k, so that its sum stays unbiased; attention leaves the others out.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,6 @@ from torch import Tensor
 from sylvie.exchange.header import HEADER_BYTES
 from sylvie.exchange.plan import ExchangePlan, Route
 from sylvie.exchange.wire import MessageShape, Wire
-import itertools
 
 INT32_BYTES = 4
 
@@ -90,6 +90,8 @@ class RowSampler:
         for places, rows in zip(in_places, plan.forward.in_slice, strict=True):
             if len(places):
                 weight[places.long() + rows.start] = (rows.stop - rows.start) / len(places)
+        device = plan.forward.out_index[plan.rank].device
+        halo, sent, weight = halo.to(device), sent.to(device), weight.to(device)
         return Selection(forward=forward, backward=backward, halo_rows=halo, sent_rows=sent, weight=weight)
 
 

@@ -33,6 +33,10 @@ class KnownRows:
         """Rows of remote in-neighbours."""
         return self.all_rows[self.num_inner :]
 
+    def to(self, device: torch.device) -> KnownRows:
+        """The same rows on ``device``."""
+        return KnownRows(self.all_rows.to(device), self.num_inner)
+
     @property
     def width(self) -> int:
         """D."""
@@ -62,6 +66,11 @@ class SparseInput:
     matrix: CsrMatrix
     num_inner: int
     values: Tensor | None = None
+
+    def to(self, device: torch.device) -> SparseInput:
+        """The same rows on ``device``."""
+        values = None if self.values is None else self.values.to(device)
+        return SparseInput(self.matrix.to(device), self.num_inner, values)
 
     @property
     def width(self) -> int:

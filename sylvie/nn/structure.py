@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sylvie.partition.partition import Partition
-from sylvie.sparse import Adjacency, load_dgl
+from sylvie.sparse import Adjacency, dgl_serves, load_dgl
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,8 @@ class Structure:
         dgl = load_dgl()
         if dgl is None:
             raise ValueError("a DGL block needs DGL; install dgl, or use this package's own layers")
+        if not dgl_serves(src.device.type):
+            raise ValueError("a DGL block on this device needs DGL built for CUDA; use --device cpu")
         total = self.num_inner + self.num_halo
         return dgl.create_block((src, dst), num_src_nodes=total, num_dst_nodes=self.num_inner, idtype=torch.int32)
 

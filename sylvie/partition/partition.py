@@ -6,8 +6,9 @@ count inner rows first, then halo rows. Both ends of a pair order the rows betwe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from sylvie.data.graph import SparseRows
@@ -54,6 +55,11 @@ class Partition:
     def num_halo(self) -> int:
         """Remote in-neighbours of the inner nodes."""
         return int(self.halo_ids.shape[0])
+
+    def on(self, device: torch.device) -> Partition:
+        """The same part with what an epoch computes with (edges, degrees, labels, masks) on ``device``; the rest stays."""
+        moved = ("src", "dst", "in_degree", "out_degree", "has_self_loop", "labels", "train_mask", "val_mask", "test_mask")
+        return replace(self, **{name: getattr(self, name).to(device) for name in moved})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

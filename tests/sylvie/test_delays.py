@@ -175,6 +175,9 @@ class Failing:
         self._count("decode")
         self._inner.decode(*args)
 
+    def check(self) -> None:
+        self._inner.check()
+
 
 @pytest.mark.parametrize("schedule", ["sync", "async"])
 @pytest.mark.parametrize("stage", ["encode", "decode"])

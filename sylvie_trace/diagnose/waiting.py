@@ -11,8 +11,9 @@ from sylvie_trace.diagnose.traffic import COSTLY, NOTED
 from sylvie_trace.diagnose.types import Cause
 from sylvie_trace.schema import ASYNC
 
-#: A rank that works this much longer than the others is slow; so much of the epoch in the codec is bound by it.
-_SLOW_RANK, _ENCODE_BOUND = 1.3, 0.2
+#: A rank that works this much longer than the others is slow, one with so many more edges is overloaded; an epoch that spends
+#: so much in the codec is bound by it.
+_SLOW_RANK, _IMBALANCED, _ENCODE_BOUND = 1.3, 1.2, 0.2
 #: δ is slow when the rule has not acted in at least half of the epochs.
 _SLOW_DELTA = 0.5
 
@@ -28,13 +29,14 @@ def slow_rank(facts: Facts) -> Iterator[Cause]:
         return
     ratio, work = slow.busy_s / usual, _work(slow, others)
     if work is not None and ratio < _SLOW_RANK * work:
-        yield Cause(
-            check="imbalance",
-            status="warning",
-            link=3,
-            evidence=f"rank {slow.rank} works {ratio:.2f} times as long as the others, with {work:.2f} times the edges",
-            remedy="another --partition-seed, or a partition that balances edges",
-        )
+        if work >= _IMBALANCED:
+            yield Cause(
+                check="imbalance",
+                status="warning",
+                link=3,
+                evidence=f"rank {slow.rank} works {ratio:.2f} times as long as the others, with {work:.2f} times the edges",
+                remedy="another --partition-seed, or a partition that balances edges",
+            )
         return
     more = "" if work is None else f" on {work:.2f} times the edges"
     yield Cause(

@@ -203,7 +203,7 @@ class _Rank:
         for lane, row in _disjoint_lanes(table[order]):
             start = (row["wire_start_ns"] - self._offset - origin) / 1000
             end = max((row["wire_end_ns"] - self._offset - origin) / 1000, start)
-            track = {"cat": "message", "pid": self.pid, "tid": 1, "id": f"{self.trace.rank}.{peer}.{lane}"}
+            track = {"cat": "message", "pid": self.pid, "tid": 1, "id2": {"local": f"{peer}.{lane}"}}
             if lane not in opened:
                 opened.add(lane)
                 yield {"ph": "n", "name": f"messages to rank {peer}", "ts": start, **track}

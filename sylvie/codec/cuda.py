@@ -4,13 +4,14 @@ width in a message.
 Same bytes as sylvie.codec.reference. Shown so far by Triton's interpreter only: *it has not run on a GPU
 yet*, so neither its speed nor its rounding there has been seen.
 
-Nothing here waits for the device. Kernels run on the current stream; whether a row was not finite is copied
-to the host behind them and read when the next message is encoded, or by check(): the error then names the
-message it belongs to in its key.
+Nothing here waits for the device, except for the first message of a layout, whose tables are copied there.
+Kernels run on the current stream; whether a row was not finite is copied to the host behind them and read
+when a later message is encoded, or by check(): the error then names the message it belongs to in its key.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -36,14 +37,19 @@ _FINE = torch.iinfo(torch.int64).max  # above every row number
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """A layout's tensors on the device, the plan positions of each width's rows, and where kernels report a
-    bad row."""
+    """A layout's tensors on the device, and the plan positions of each width's rows."""
 
     node_ids: Tensor
     row_offset: Tensor
     selected: dict[int, Tensor]
-    status: Tensor  # int64 [2]: first row that is not finite, first row whose index is out of range
-    status_host: Tensor  # the same, pinned
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Status:
+    """Where the kernels of one message report: int64 [2], first row that is not finite, first whose index is out of range."""
+
+    device: Tensor
+    host: Tensor  # the same, pinned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +57,21 @@ class _Pending:
     """An encoded message whose status is on its way to the host."""
 
     arrived: torch.cuda.Event | None
-    status: Tensor
+    status: _Status
     layout: BodyLayout
     key: NoiseKey
 
 
 class CudaCodec:
-    """The fused Triton kernels; see the module's docstring. One object serves one issuing thread."""
+    """The fused Triton kernels; see the module's docstring. Threads and streams may share one."""
 
     name = "cuda"
 
     def __init__(self) -> None:
         self._placed: weakref.WeakKeyDictionary[BodyLayout, _Placed] = weakref.WeakKeyDictionary()
         self._pending: list[_Pending] = []
+        self._idle: list[_Status] = []  # read by the host, hence out of use on the device
+        self._lock = threading.RLock()
 
     def encode(self, source: Tensor, index: Tensor, layout: BodyLayout, key: NoiseKey, out: Tensor) -> None:
         """See Codec.encode. NonFiniteRowError may be that of an earlier message; check() waits for all of
@@ -72,12 +80,8 @@ class CudaCodec:
         self._read_status(wait=False)
         if layout.rows == 0:
             return
-        placed = self._place(layout, source.device)
-        if any(pending.status is placed.status_host for pending in self._pending):
-            self._read_status(
-                wait=True
-            )  # the same message again before its last status came: its buffer is still in use
-        placed.status.fill_(_FINE)
+        placed, status = self._place(layout, source.device), self._lend_status(source.device)
+        status.device.fill_(_FINE)
         k1, k2 = message_keys(key)
         for bits, selected in placed.selected.items():
             shape = tile(layout.dim, bits)
@@ -94,17 +98,18 @@ class CudaCodec:
                 _as_int32(k1),
                 _as_int32(k2),
                 out,
-                placed.status,
+                status.device,
                 BF16=layout.metadata == "bf16",
                 enable_fp_fusion=False,
                 **shape,
             )
-        placed.status_host.copy_(placed.status, non_blocking=True)
+        status.host.copy_(status.device, non_blocking=True)
         arrived = None
         if source.is_cuda:
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._pending.append(_Pending(arrived=arrived, status=placed.status_host, layout=layout, key=key))
+        with self._lock:
+            self._pending.append(_Pending(arrived=arrived, status=status, layout=layout, key=key))
         if not source.is_cuda:  # under the interpreter everything has happened already
             self._read_status(wait=True)
 
@@ -135,34 +140,48 @@ class CudaCodec:
         self._read_status(wait=True)
 
     def _read_status(self, *, wait: bool) -> None:
-        while self._pending:
-            oldest = self._pending[0]
-            if oldest.arrived is not None:
-                if wait:
-                    oldest.arrived.synchronize()
-                elif not oldest.arrived.query():  # type: ignore[no-untyped-call]
+        while True:
+            with self._lock:
+                if not self._pending:
                     return
-            self._pending.pop(0)
-            not_finite, outside = (int(row) for row in oldest.status)
+                oldest = self._pending[0]
+                ready = wait or oldest.arrived is None or oldest.arrived.query()  # type: ignore[no-untyped-call]
+                if not ready:
+                    return
+                self._pending.pop(0)
+            if oldest.arrived is not None:
+                oldest.arrived.synchronize()
+            not_finite, outside = (int(row) for row in oldest.status.host)
+            with self._lock:
+                self._idle.append(oldest.status)
             if outside != _FINE:
                 raise ValueError(f"index[{outside}] is outside the rows of source")
             if not_finite != _FINE:
                 raise NonFiniteRowError(not_finite, int(oldest.layout.node_ids[not_finite]), oldest.key)
 
+    def _lend_status(self, device: torch.device) -> _Status:
+        with self._lock:
+            while self._idle:
+                status = self._idle.pop()
+                if status.device.device == device:
+                    return status
+        return _Status(
+            device=torch.empty(2, dtype=torch.int64, device=device),
+            host=torch.empty(2, dtype=torch.int64, pin_memory=device.type == "cuda"),
+        )
+
     def _place(self, layout: BodyLayout, device: torch.device) -> _Placed:
-        placed = self._placed.get(layout)
-        if placed is None or placed.node_ids.device != device:
-            pinned = device.type == "cuda"
-            rows_of = {bits: torch.nonzero(layout.bits == bits).flatten() for bits in WIDTHS}
-            placed = _Placed(
-                node_ids=layout.node_ids.to(device),
-                row_offset=layout.row_offset.to(device),
-                selected={bits: rows.to(device) for bits, rows in rows_of.items() if rows.shape[0]},
-                status=torch.empty(2, dtype=torch.int64, device=device),
-                status_host=torch.empty(2, dtype=torch.int64, pin_memory=pinned),
-            )
-            self._placed[layout] = placed
-        return placed
+        with self._lock:
+            placed = self._placed.get(layout)
+            if placed is None or placed.node_ids.device != device:
+                rows_of = {bits: torch.nonzero(layout.bits == bits).flatten() for bits in WIDTHS}
+                placed = _Placed(
+                    node_ids=layout.node_ids.to(device),
+                    row_offset=layout.row_offset.to(device),
+                    selected={bits: rows.to(device) for bits, rows in rows_of.items() if rows.shape[0]},
+                )
+                self._placed[layout] = placed
+            return placed
 
 
 def _as_int32(key: int) -> int:

@@ -66,7 +66,7 @@ class BytePool:
 
 
 class PinnedPool(BytePool):
-    """Lends host memory that the device copies to and from. The host writes at once: what is lent must be out of use already."""
+    """Lends host memory that the device copies to and from. The host writes at once: what is lent is out of use."""
 
     def _may_lend(self, free: _Free) -> bool:
         return free.used_until.query()

@@ -1,7 +1,8 @@
 """Sampled boundary rows (BNS-GCN, Wan et al. 2022, arXiv 2203.10983): each epoch a sender draws some rows for each peer.
 
 For an ordered pair with n rows, k = max(1, round(p·n)) are drawn without replacement; their int32 numbers travel once an epoch,
-ahead of all rows. A linear aggregator weights a drawn row by n/k, so that its sum stays unbiased; attention leaves the others out.
+ahead of all rows. A linear aggregator weights a drawn row by n/k, so that its sum stays unbiased; attention leaves the others
+out.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ def validate(run: Run) -> Iterator[str]:
         conservation,
         ages,
         causality,
+        phases_in_order,
         epoch_sums,
         footer_sums,
     )
@@ -104,9 +105,7 @@ def ages(run: Run) -> Iterator[str]:
 
 def _wrong_age(modes: dict[int, str], used: Table, consumed: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Whether each row's age is not that of its epoch's mode, or not the difference of its epochs."""
-    wrong: npt.NDArray[np.bool_] = (used["recv_epoch"] != MISSING) & (
-        used["age"] != consumed - used["recv_epoch"]
-    )
+    wrong: npt.NDArray[np.bool_] = (used["recv_epoch"] != MISSING) & (used["age"] != consumed - used["recv_epoch"])
     for mode, age in ((SYNC, 0), (ASYNC, 1)):
         ran = [epoch for epoch, name in modes.items() if name == mode]
         wrong |= (used["age"] != age) & np.isin(consumed, ran)
@@ -124,9 +123,7 @@ def causality(run: Run) -> Iterator[str]:
                 yield f"rank {trace.rank}, {exchange_name(row)}: its {name} ends before it starts"
         for peer, header in headers.items():
             mine = trace.header
-            rows = table[
-                (table["peer"] == peer) & (table["sent_ns"] != MISSING) & (table["wire_end_ns"] != MISSING)
-            ]
+            rows = table[(table["peer"] == peer) & (table["sent_ns"] != MISSING) & (table["wire_end_ns"] != MISSING)]
             sent = rows["sent_ns"] - header.offset_ns + mine.offset_ns
             early = sent - rows["wire_end_ns"] > header.offset_bound_ns + mine.offset_bound_ns
             for row in rows[early].rows(10):
@@ -134,6 +131,18 @@ def causality(run: Run) -> Iterator[str]:
                     f"rank {trace.rank}, {exchange_name(row)}: rows from rank {peer} arrived before it sent "
                     f"them, beyond the clocks' bounds"
                 )
+
+
+def phases_in_order(run: Run) -> Iterator[str]:
+    """On a rank's own clock: rows are encoded and queued before they are on the wire, and decoded when they are off it."""
+    order = (("encode_end_ns", "wire_start_ns"), ("queued_ns", "wire_start_ns"), ("wire_end_ns", "decode_start_ns"))
+    for trace in run.ranks:
+        table = trace.messages
+        for first, then in order:
+            known = (table[first] != MISSING) & (table[then] != MISSING)
+            for row in table[known & (table[first] > table[then])].rows(10):
+                before, after = first.removesuffix("_ns").replace("_", " "), then.removesuffix("_ns").replace("_", " ")
+                yield f"rank {trace.rank}, {exchange_name(row)}: its {after} comes before its {before}"
 
 
 def epoch_sums(run: Run) -> Iterator[str]:
@@ -144,8 +153,7 @@ def epoch_sums(run: Run) -> Iterator[str]:
             counted = sum(bits.histogram.values())
             if rows.get(bits.epoch, counted) != counted:
                 yield (
-                    f"rank {trace.rank}, epoch {bits.epoch}: {rows[bits.epoch]} rows sent, "
-                    f"{counted} in the histogram of widths"
+                    f"rank {trace.rank}, epoch {bits.epoch}: {rows[bits.epoch]} rows sent, {counted} in the histogram of widths"
                 )
         if not trace.header.trace:
             continue

@@ -98,6 +98,19 @@ def test_an_interval_that_ends_before_it_starts_is_noticed(synthetic: Make, name
     assert f"its {name} ends before it starts" in (first(made) or "")
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"encode_end_ns": 10**18}, "its wire start comes before its encode end"),
+        ({"queued_ns": 10**18}, "its wire start comes before its queued"),
+        ({"decode_start_ns": 7}, "its decode start comes before its wire end"),
+    ],
+)
+def test_phases_out_of_order_are_noticed(synthetic: Make, change: dict[str, int], said: str) -> None:
+    made = synthetic(change=alter(Message, 0, 2, **change))
+    assert said in (first(made) or "")
+
+
 @pytest.mark.parametrize("field", ["main_bytes", "meta_bytes", "header_bytes", "rows"])
 def test_an_epoch_that_is_not_the_sum_of_its_messages_is_noticed(synthetic: Make, field: str) -> None:
     made = synthetic(change=alter(Epoch, 1, 6, **{field: 7}))

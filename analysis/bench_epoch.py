@@ -89,8 +89,8 @@ class Bench:
             raise ValueError(f"{job.run_dir} is not complete: read {job.log} and {job.log.parent / 'lab.log'}")
         from sylvie_trace.reader import read_run
         from sylvie_trace.report import build
-        from sylvie_trace.report_types import to_builtins
         from sylvie_trace.report.json_ import dumps
+        from sylvie_trace.report_types import to_builtins
 
         report: dict[str, Any] = json.loads(dumps(to_builtins(build(read_run(job.run_dir)))))
         return report

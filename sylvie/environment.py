@@ -35,7 +35,7 @@ def versions() -> dict[str, str | None]:
 def _nccl() -> str | None:
     if not torch.cuda.is_available():
         return None
-    return ".".join(map(str, torch.cuda.nccl.version()))
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
 
 
 def _driver() -> str | None:

@@ -65,8 +65,8 @@ def _fetch_sparse(
     lengths = (features.indptr[1:] - features.indptr[:-1]).to(torch.int64)
     halo_lengths, sent = _exchange_rows(lengths.unsqueeze(1), partition, transport)
     chosen = _entries(features.indptr, partition.send_index)
-    send_counts = [int(part.sum()) for part in lengths[partition.send_index].split(list(partition.send_splits))]
-    recv_counts = [int(part.sum()) for part in halo_lengths[:, 0].split(list(partition.recv_splits))]
+    send_counts = [int(part.sum()) for part in torch.split(lengths[partition.send_index], list(partition.send_splits))]
+    recv_counts = [int(part.sum()) for part in torch.split(halo_lengths[:, 0], list(partition.recv_splits))]
     pieces = []
     for column in (features.indices.to(torch.int64), features.values.to(dtype)):
         outgoing = column[chosen].contiguous()

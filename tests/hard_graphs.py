@@ -1,4 +1,4 @@
-"""Graphs on which partitioned training goes wrong first: isolated nodes, self-loops, directed edges, bare and unlabelled ranks."""
+"""Graphs on which partitioned training goes wrong first: isolated nodes, loops, directed edges, bare and unlabelled ranks."""
 
 from __future__ import annotations
 

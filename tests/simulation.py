@@ -1,7 +1,7 @@
-"""Staleness and quantization simulated in one process: epoch-tagged copies of the boundary, no thread, no wire, no bytes in flight.
+"""Staleness and quantization simulated in one process: epoch-tagged copies of the boundary, no thread, no wire, no bytes.
 
-The whole graph becomes one part whose inner rows are all nodes and whose halo rows are every rank's halo, side by side. A model then
-computes exactly what the ranks together compute, given the right halo values; those come from ``SimulatedHalo``: for each
+The whole graph becomes one part whose inner rows are all nodes and whose halo rows are every rank's halo, side by side. A model
+then computes exactly what the ranks together compute, given the right halo values; those come from ``SimulatedHalo``: for each
 ordered pair of ranks the rows are put through the reference codec with the same counters, kept by epoch, and used one
 epoch late where the script says so. Gradients likewise, backward.
 """

@@ -1,7 +1,7 @@
 """Dropout (Srivastava et al. 2014) whose draws cost little beside the layer: sixteen random bits an element.
 
-torch draws one Bernoulli number an element on one CPU thread, which took a third of an epoch. Here numpy's SFC64 generator, seeded from
-torch's own (so ``torch.manual_seed`` still decides), gives four elements a draw. An element is dropped with probability
+torch draws one Bernoulli number an element on one CPU thread, a third of an epoch. Here numpy's SFC64 generator, seeded
+from torch's own (so ``torch.manual_seed`` still decides), gives four elements a draw. An element is dropped with probability
 round(p·65536)/65536 and the rest are scaled by exactly that, so the expectation is kept.
 """
 

@@ -32,7 +32,7 @@ class System:
     """Where a system stands on the axes.
 
     ``bits``/``schedule``: what it is fixed to (None: free to be chosen). ``rounds``: how halo rows arrive.
-    ``rematerialise``: drop halo rows after use and fetch them again for backward. ``arrivals``: what is done to rows on arrival.
+    ``rematerialise``: drop halo rows after use and fetch them again for backward. ``arrivals``: what is done to arriving rows.
     ``sample``: the share of boundary rows sent each epoch (None: all).
     """
 

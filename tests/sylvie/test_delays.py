@@ -1,4 +1,4 @@
-"""Whatever the timing, every consumed row has the age its mode promises; whatever is wrong with a message ends the run by name."""
+"""Whatever the timing, consumed rows have the age their mode promises; a message that is wrong ends the run by name."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_row_changed_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
         exchange.post = post  # type: ignore[method-assign]
         trainer.train(6)
 
-    with pytest.raises((ExchangeError, RuntimeError), match="in place|inplace|in-place"):
+    with pytest.raises((ExchangeError, RuntimeError), match=r"in place|inplace|in-place"):
         world.run(run)
 
 

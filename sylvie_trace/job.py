@@ -68,8 +68,9 @@ class Subject:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """The options of the setting, those that this run's configuration has."""
-        return {name: self.config[name] for name in SETTING_OPTIONS if name in self.config}
+        """The options of the setting, those that this run's configuration has, and the number of parts."""
+        chosen = {name: self.config[name] for name in SETTING_OPTIONS if name in self.config}
+        return {**chosen, "parts": self.run.world_size}
 
     @property
     def pair(self) -> tuple[object, ...]:

@@ -137,6 +137,12 @@ def test_another_partition_or_machine_is_a_caution(runs: Runs, capsys: pytest.Ca
     assert (versus["pairs"], versus["unpaired"], versus["speedup"]["n"]) == (0, 5, 5)
 
 
+def test_numbers_of_parts_are_settings_that_cannot_be_paired(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer([*runs([0, 1], [0.8, 0.8]), *runs([0, 1], [0.8, 0.8], world_size=3)], capsys)
+    assert [group["label"] for group in found["groups"]] == ["sylvie, parts 2", "sylvie, parts 3"]
+    assert found["versus"][0]["pairs"] == 0 and "parts" in {caution["fact"] for caution in found["cautions"]}
+
+
 def test_one_setting_or_one_run_twice_is_refused(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     paths = runs([0, 1], [0.8, 0.9])
     assert main(["compare", *map(str, paths)]) == 2

@@ -20,13 +20,13 @@ from pathlib import Path
 from analysis.cases import WORDNET, Options, random_assignment
 from analysis.document import Conditions, write_document
 from analysis.driver import Driver
+from analysis.link_model import SHARE, busiest_bytes, epoch_share, link_rate
 from analysis.settings import Outcome, Setting, paired
 from analysis.studies import Study
 from analysis.tables import Column, Summary, Table, build_table, summarise, value_at
 from sylvie_trace.reader import read_run
 from sylvie_trace.schema import SYNC
 
-SHARE = 0.92
 _FASTER = 1.03
 _BASELINE = "32 bits, sync"
 _DEFAULT = "equation, δ 5, link"
@@ -125,27 +125,13 @@ def adaptive_grid(rate: str) -> dict[str, Options]:
     return grid
 
 
-def link_rate(vanilla_bytes: float) -> str:
-    """The rate at which vanilla's epoch of one second of computation spends SHARE of its time in exchange."""
-    return f"{vanilla_bytes * (1 - SHARE) / SHARE * 8 / 1e3:.3f}kbit"
-
-
-def busiest_bytes(run_dir: Path) -> list[float]:
-    """By epoch, the most bytes that a rank sent in it: messages and weight gradients."""
-    run = read_run(run_dir)
-    sent = [
-        [e.main_bytes + e.meta_bytes + e.header_bytes + e.gradient_allreduce_bytes for e in rank.epochs] for rank in run.ranks
-    ]
-    return [float(max(each)) for each in zip(*sent, strict=True)]
-
-
 def with_model(outcome: Outcome, vanilla_bytes: float) -> Outcome:
     """The outcome with `modelled` in its report: speed-up over vanilla, share of sync epochs, mean base."""
     if outcome.report is None:
         return outcome
     epochs = read_run(outcome.run_dir).ranks[0].epochs
     times = [
-        (1 - SHARE) + SHARE * sent / vanilla_bytes if epoch.mode == SYNC else max(1 - SHARE, SHARE * sent / vanilla_bytes)
+        epoch_share(epoch.mode, sent / vanilla_bytes)
         for epoch, sent in zip(epochs, busiest_bytes(outcome.run_dir), strict=True)
     ]
     modelled = {

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from analysis import link_model
 from analysis.batch import configuration
 from analysis.cases import DEBTAGS, PUBMED, WORDNET, Options, random_assignment
 from analysis.document import Conditions, write_document
@@ -43,7 +44,7 @@ def _all_settings() -> list[Options]:
         settings += [
             case | shape | axes | {"model": name}
             for case in (PUBMED, WORDNET, DEBTAGS)
-            for axes in (models.VANILLA, models.SYLVIE)
+            for axes in (models.VANILLA, models.SYLVIE | {"ldr-link-rate": "1mbit"})
         ]
     return settings
 
@@ -76,12 +77,11 @@ def test_a_mask_is_held_against_the_line_of_fixed_widths() -> None:
 
 def test_the_modelled_clock_of_the_rule_is_the_model_of_the_table() -> None:
     full = 123456.0
-    clock = RuleClock("modelled", parse_rate(execution.link_rate(full)))
+    clock = RuleClock("modelled", parse_rate(link_model.link_rate(full)))
     vanilla = clock.et_s(9.9, full, "sync")
-    assert vanilla == pytest.approx(1 / (1 - execution.SHARE), rel=1e-4)
+    assert vanilla == pytest.approx(1 / (1 - link_model.SHARE), rel=1e-4)
     for mode, sent in (("sync", full / 8), ("async", full / 8), ("async", full)):
-        share = execution.SHARE * sent / full
-        model = (1 - execution.SHARE) + share if mode == "sync" else max(1 - execution.SHARE, share)
+        model = link_model.epoch_share(mode, sent / full)
         assert clock.et_s(9.9, sent, mode) / vanilla == pytest.approx(model, rel=1e-4)
 
 

@@ -66,13 +66,15 @@ def _print_recipes() -> None:
 def _run(config: Config, recipe: str, words: list[str], parts_given: bool) -> int:
     from sylvie.extractor import resolve_thresholds
     from sylvie.launch import LAUNCHED, World, die_with_parent
+    from sylvie.placement import count_gpus, place
     from sylvie.start import Begun
 
     resolve_thresholds(config.mask_thresholds)
-    _check_device(config)
     if ":" in config.model and "" not in sys.path:  # as ``python -m`` has it: the user's model lies where they stand
         sys.path.insert(0, "")
     world = World.from_environment()
+    here = World(rank=0, world_size=config.parts, local_rank=0, local_world_size=config.parts)
+    place(config.device, config.backend, world or here, count_gpus())  # refuses what cannot work
     started = time.monotonic_ns()
     if world is None:
         return _launch(config, recipe, words, started)
@@ -105,15 +107,6 @@ def _launch(config: Config, recipe: str, words: list[str], started_ns: int) -> i
     return launch_local(config.parts, [*words, "--run-dir", str(run_dir)], run_dir)
 
 
-def _check_device(config: Config) -> None:
-    import torch
-
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: this torch sees no CUDA device; use --device cpu")
-    if config.backend == "nccl" and not torch.cuda.is_available():
-        raise ValueError("--backend nccl needs a CUDA device; use --backend gloo")
-
-
 def _new_run_dir(config: Config, recipe: str) -> Path:
     """The run directory's path, refused when in use or impossible; nothing is made yet."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
@@ -129,10 +122,11 @@ def _new_run_dir(config: Config, recipe: str) -> Path:
 def _rank(config: Config, recipe: str, world: World, run_dir: Path | None, started_ns: int, before: Begun | None = None) -> int:
     """Run one rank to its end; its last error goes to whoever started it."""
     from sylvie.launch import discard, join, leave
+    from sylvie.placement import count_gpus, place
 
     session = None
     try:
-        join(world, "gloo", config.timeout)
+        join(world, place(config.device, config.backend, world, count_gpus()).group_backend, config.timeout)
         from sylvie.start import start_session
 
         session = start_session(config, recipe, world, run_dir, started_ns, before)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("numpy", "dgl", "numba", "pymetis", "safetensors", "msgspec", "nvtx", "wandb", "plotly")
+_PACKAGES = ("numpy", "dgl", "numba", "pymetis", "safetensors", "msgspec", "triton", "nvtx", "wandb", "plotly")
 
 
 def versions() -> dict[str, str | None]:
@@ -62,6 +62,11 @@ def device_facts(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
     }
+
+
+def device_peak_mb(device: torch.device) -> float | None:
+    """The most memory that tensors held on a CUDA device so far, in MB (10^6 bytes); None for the host."""
+    return torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
 
 
 def git_revision() -> str | None:

@@ -1,4 +1,4 @@
-"""Session: one rank, from a prepared partition to a trained model. Build, train, close; parts are made here and handed on."""
+"""Session: one rank, from a prepared partition to a trained model. Build, train, close; all parts are made here and handed on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from torch import Tensor
 from sylvie import environment
 from sylvie.build import build_trainer, plan_for
 from sylvie.config import Config
+from sylvie.connect import carrier_type, connect, make_streams, make_worker
 from sylvie.console import Console
 from sylvie.evaluate import metric_name
 from sylvie.exchange.exchange import HaloExchange
-from sylvie.exchange.plan import check_plans
-from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer
-from sylvie.exchange.transport import GroupTransport, SingleTransport, Transport
-from sylvie.exchange.worker import Worker
+from sylvie.exchange.plan import ExchangePlan, check_plans
+from sylvie.exchange.reduce import Reducer
+from sylvie.exchange.streams import HostStreams, Streams
+from sylvie.exchange.transport import Transport
 from sylvie.extractor import BoundaryLevels, extract
 from sylvie.input_halo import input_rows
 from sylvie.launch import World, host_name
@@ -32,6 +33,7 @@ from sylvie.nn.inputs import InputRows
 from sylvie.partition.manifest import Manifest
 from sylvie.partition.partition import Partition
 from sylvie.partition.store import load_partition, load_pool
+from sylvie.placement import HOST, Placement
 from sylvie.probe import gather_text, measure_clock_offset, measure_links
 from sylvie.protection import levels_by_degree
 from sylvie.trainer import Best, Trainer
@@ -65,6 +67,8 @@ class Session:
     started_ns: int
     spans: list[schema.Span] = field(default_factory=list)
     training: bool = False
+    placement: Placement = HOST
+    streams: Streams = field(default_factory=lambda: HostStreams(clock))
     exchange_type: ClassVar[type[HaloExchange]] = HaloExchange
 
     def run(self) -> None:
@@ -74,10 +78,11 @@ class Session:
         dtype = torch.float64 if self.config.dtype == "float64" else torch.float32
         levels = self._extract()
         plan = plan_for(self.config, partition, levels)
+        self.streams = make_streams(self.placement, clock, timed=self.config.trace)
         transport, reducer = self._connect()
         check_plans(plan, transport)
         recorder = self._recorder()
-        worker = Worker(self.config.timeout)
+        worker = make_worker(self.placement, self.streams, self.config.timeout)
         try:
             with self._timed(schema.SPAN_INPUT_HALO):
                 x, halo_bytes = self._inputs(partition, transport, dtype)
@@ -94,10 +99,12 @@ class Session:
                 on_epoch=console.epoch,
                 on_best=self._save,
                 exchange_type=self.exchange_type,
+                streams=self.streams,
+                carrier=carrier_type(self.placement),
             )
             with self._timed(schema.SPAN_INPUT_HALO):
                 trainer.prepare()
-            self._write_run_json(partition, levels, trainer)
+            self._write_run_json(partition, levels, plan)
             self.spans.append(_span(schema.SPAN_STARTUP, self.started_ns, clock()))
             for span in self.spans:
                 recorder.record(span)
@@ -109,9 +116,7 @@ class Session:
 
     def _connect(self) -> tuple[Transport, Reducer]:
         """The ways to the other ranks."""
-        if self.world.world_size == 1:
-            return SingleTransport(), SingleReducer()
-        return GroupTransport(self.config.timeout), GroupReducer()
+        return connect(self.placement, self.streams, self.config.timeout)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -198,7 +203,7 @@ class Session:
                 "unused": trainer.ledger.unused_bytes,
             },
             peak_memory_mb=environment.peak_memory_mb(),
-            device_peak_mb=None,
+            device_peak_mb=environment.device_peak_mb(self.placement.device),
             quality={
                 "metric": metric_name(trainer.partition.multilabel),
                 "best_val": best.val if best.epoch >= 0 else None,
@@ -208,14 +213,16 @@ class Session:
             },
         )
 
-    def _write_run_json(self, partition: Partition, levels: BoundaryLevels, trainer: Trainer) -> None:
+    def _write_run_json(self, partition: Partition, levels: BoundaryLevels, plan: ExchangePlan) -> None:
         hosts = gather_text(self.world, host_name())
         links = measure_links(self.world, hosts, clock)
-        facts = environment.device_facts(torch.device("cpu"))
+        facts = environment.device_facts(self.placement.device)
+        names = gather_text(self.world, facts["device"])
+        devices = [{"rank": rank, "host": host, **facts, "device": names[rank]} for rank, host in enumerate(hosts)]
         if self.world.rank == 0:
-            content = describe(self, partition, levels, hosts, links, facts)
-            if trainer.exchange is not None:
-                content["boundary"]["by_degree"] = levels_by_degree(partition, trainer.exchange.plan)
+            content = describe(self, partition, levels, devices, links)
+            if self.world.world_size > 1:
+                content["boundary"]["by_degree"] = levels_by_degree(partition, plan)
             self.run_dir.write_run_json(content)
 
 
@@ -227,9 +234,8 @@ def describe(
     session: Session,
     partition: Partition,
     levels: BoundaryLevels,
-    hosts: list[str],
+    devices: list[dict[str, Any]],
     links: list[dict[str, float | int]],
-    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of run.json."""
     config, manifest = session.config, session.offline.manifest
@@ -240,8 +246,8 @@ def describe(
         "config": config.as_dict() | {"parts": session.world.world_size},
         "describes": {"bits": config.bits, "mask": config.mask, "schedule": config.schedule},
         "versions": environment.versions(),
-        "devices": [{"rank": rank, "host": host, **facts} for rank, host in enumerate(hosts)],
-        "backend": "gloo" if session.world.world_size > 1 else None,
+        "devices": devices,
+        "backend": session.placement.backend,
         "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
         "links": links,
         "git": environment.git_revision(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sylvie.config import Config
 from sylvie.data import find_source
 from sylvie.launch import World, tell
 from sylvie.partition.prepare import PreparedPartition, prepare
+from sylvie.placement import GLOO, NCCL, Placement, count_gpus, place
 from sylvie.probe import gather_text
 from sylvie.session import Offline, Session
 from sylvie_trace.run_dir import RunDir
@@ -72,6 +74,7 @@ def start_session(
 
     ``started_ns``: when the program began; ``before``: what its launching process did, where there was one.
     """
+    placement = _place_together(config, world)
     offline_ns = time.monotonic_ns()
     prepared = _prepare_together(config, world, done=before is not None)
     begun = before or Begun.of(started_ns, prepared, offline_ns)
@@ -94,7 +97,20 @@ def start_session(
         run_id=run_id,
         recipe=recipe,
         started_ns=begun.started_ns,
+        placement=placement,
     )
+
+
+def _place_together(config: Config, world: World) -> Placement:
+    """This rank's place; ValueError where ranks would differ, or want NCCL from a process group that has none."""
+    mine = place(config.device, config.backend, world, count_gpus())
+    if mine.backend == NCCL and NCCL not in dist.get_backend_config() and config.backend == "auto":
+        mine = replace(mine, backend=GLOO)
+    names = gather_text(world, mine.name)
+    for rank, name in enumerate(names):
+        if name != names[0]:
+            raise ValueError(f"rank 0 would run on {names[0]}, rank {rank} on {name}; name --device and --backend")
+    return mine
 
 
 def _prepare_together(config: Config, world: World, *, done: bool) -> PreparedPartition:
@@ -106,7 +122,7 @@ def _prepare_together(config: Config, world: World, *, done: bool) -> PreparedPa
         except ValueError as error:
             refusal = str(error)
     if world.world_size > 1 and not done:
-        patient = dist.new_group(timeout=_OFFLINE_LIMIT)
+        patient = dist.new_group(timeout=_OFFLINE_LIMIT, backend="gloo")
         dist.barrier(group=patient)
         dist.destroy_process_group(patient)
     _raise_first(gather_text(world, refusal, width=_ERROR_BYTES))

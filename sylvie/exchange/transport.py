@@ -47,16 +47,16 @@ class SingleTransport:
         """Nothing is held."""
 
 
-class GroupTransport:
-    """A torch.distributed group of its own, so that boundary bytes never wait behind weight gradients."""
+class DefaultGroupTransport:
+    """torch.distributed's default group. Device bytes go through its NCCL, on the current stream, without the host."""
 
-    def __init__(self, timeout_s: float, backend: str = "gloo") -> None:
+    def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self.group = dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))
+        self.group: dist.ProcessGroup | None = None
 
     def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:
-        """One fused, blocking exchange."""
+        """One fused exchange; what the current stream (or the host) does next finds the bytes there."""
         dist.all_to_all_single(recv, send, recv_splits, send_splits, group=self.group)
 
     def all_gather_int64(self, values: Tensor) -> Tensor:
@@ -64,6 +64,17 @@ class GroupTransport:
         everyone = [torch.empty_like(values) for _ in range(self.world_size)]
         dist.all_gather(everyone, values, group=self.group)
         return torch.stack(everyone)
+
+    def close(self) -> None:
+        """The group is not this object's."""
+
+
+class GroupTransport(DefaultGroupTransport):
+    """A gloo group of its own, so that boundary bytes never wait behind weight gradients."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__()
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     def close(self) -> None:
         """Leave the group: a process that runs many sessions would collect their threads and sockets."""

@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
+
 from sylvie_trace.export import perfetto
+from sylvie_trace.importers.align import align
+from sylvie_trace.importers.nsys import read_export
 from sylvie_trace.reader import read_run
-from sylvie_trace.run_dir import RunDir
+from sylvie_trace.run_dir import write_atomically
 
 PrintJson = Callable[[object], None]
 
@@ -40,9 +44,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 def _export(options: argparse.Namespace, print_json: PrintJson) -> int:
     epochs = None if options.epochs is None else _epochs(options.epochs)
     run = read_run(options.run)
-    path = options.output or RunDir(options.run).path / "perfetto.json"
-    if not path.parent.is_dir():
-        raise ValueError(f"--output {path}: {path.parent} is not a directory: make it first")
+    path = _target(options.output, run.path / "perfetto.json")
     done = perfetto.export(run, path, epochs)
     if options.json:
         print_json({**asdict(done), "path": str(done.path)})
@@ -61,7 +63,49 @@ def _epochs(text: str) -> range:
     return range(int(match[1]), int(match[2]))
 
 
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE.sqlite", type=Path, help="an export of nsys (nsys export --type sqlite)")
+    parser.add_argument("--ranks", metavar="R,R…", help="the ranks of the profiled host, where two had one process id (all)")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="where to write (RUN/nsys-FILE.json)")
+
+
+def _import(options: argparse.Namespace, print_json: PrintJson) -> int:
+    run = read_run(options.run)
+    imported = align(run, read_export(options.file), None if options.ranks is None else _ranks(options.ranks, run.world_size))
+    path = _target(options.output, run.path / f"nsys-{options.file.stem}.json")
+    document = msgspec.to_builtins(imported)
+    write_atomically(path, msgspec.json.encode(document) + b"\n")
+    if options.json:
+        print_json({**document, "path": str(path)})
+        return 0
+    for each in imported.ranks:
+        fit = "" if each.median_difference_ns is None else f", {each.median_difference_ns / 1e3:.1f} µs from their records"
+        print(
+            f"rank {each.rank}: {each.matched} of {each.ranges} ranges matched{fit}"
+            + (f", clock corrected by {each.shift_ns / 1e6:.3f} ms" if each.shift_ns is not None else "")
+            + (f", {each.open} open" if each.open else "")
+            + (f", {each.payload_differs} with other bytes than recorded" if each.payload_differs else "")
+        )
+    print(f"{path}: schema {imported.schema_version}, {imported.foreign} ranges of other domains, {imported.strange} of others")
+    return 0
+
+
+def _ranks(text: str, world_size: int) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isdigit() and int(part) < world_size for part in parts):
+        raise ValueError(f"--ranks {text!r} must name ranks below {world_size}, such as 0,1")
+    return [int(part) for part in parts]
+
+
+def _target(given: Path | None, default: Path) -> Path:
+    path = default if given is None else given
+    if not path.parent.is_dir():
+        raise ValueError(f"--output {path}: {path.parent} is not a directory: make it first")
+    return path
+
+
 _Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, PrintJson], int]]
 _COMMANDS: dict[str, _Command] = {
     "export": ("Write a run's timeline for another tool.", _add_export, _export),
+    "import-nsys": ("Lay the NVTX ranges of an Nsight Systems export beside a run's records.", _add_import, _import),
 }

@@ -1,6 +1,6 @@
 """One rank of sylvie-train with a fault in it: ``torchrun … -m analysis.inject FAULT[:STRENGTH] ARGUMENTS…``.
 
-    slow-rank:F    rank 1 stands still for F times the time of its forward and backward pass, every epoch
+    slow-rank:F    rank 1's forward pass begins with a pause of F times what its last forward and backward pass took
     slow-link:R    every collective of rows takes what its bytes take at R bytes/s more
     flat-mask      all boundary nodes are at mask level 0, those of high degree as well
     turned-mask    levels are given to the nodes of lowest degree
@@ -23,12 +23,17 @@ def _slow_rank(strength: float) -> None:
     from sylvie.trainer import Trainer
 
     original: Any = Trainer._forward_backward
+    known = {"pass_s": 0.0}
 
     def slower(self: Any) -> Any:
+        if os.environ.get("RANK") != "1":
+            return original(self)
+        pause = strength * known["pass_s"]
+        handle = self.model.register_forward_pre_hook(lambda *_: time.sleep(pause))
         start = time.monotonic()
         loss = original(self)
-        if os.environ.get("RANK") == "1":
-            time.sleep(strength * (time.monotonic() - start))
+        known["pass_s"] = time.monotonic() - start - pause
+        handle.remove()
         return loss
 
     setattr(Trainer, original.__name__, slower)

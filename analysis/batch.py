@@ -32,6 +32,7 @@ from sylvie.cli import end_failed
 from sylvie.config import Config, resolve
 from sylvie.launch import SINGLE, World, die_with_parent, join, launch_local, leave
 from sylvie.options import OneLineParser, add_options
+from sylvie.placement import count_gpus, place
 from sylvie.recipes import find_recipe
 from sylvie.session import Session
 from sylvie.start import start_session
@@ -66,7 +67,7 @@ def _rank(world: World, jobs: Sequence[Job]) -> int:
     die_with_parent()
     session: Session | None = None
     try:
-        join(world, "gloo", _TIMEOUT_S)
+        join(world, place("auto", "auto", world, count_gpus()).group_backend, _TIMEOUT_S)
         for job in jobs:
             session = None
             if not _is_due(job, world):
@@ -98,6 +99,8 @@ def _start(job: Job, world: World) -> Session:
     config, recipe = configuration(job.arguments)
     if config.parts != world.world_size:
         raise ValueError(f"--parts {config.parts} in a batch of {world.world_size} ranks: put it into another batch")
+    if config.wandb != "off":
+        raise ValueError("--wandb does not act in a batch; leave it out")
     session = start_session(config, recipe, world, config.run_dir, time.monotonic_ns())
     if job.session is None:
         return session

@@ -68,7 +68,9 @@ def _run(config: Config, recipe: str, words: list[str], parts_given: bool) -> in
     from sylvie.launch import LAUNCHED, World, die_with_parent
     from sylvie.placement import count_gpus, place
     from sylvie.start import Begun
+    from sylvie_trace.export.wandb_ import check_mode
 
+    check_mode(config.wandb)
     resolve_thresholds(config.mask_thresholds)
     if ":" in config.model and "" not in sys.path:  # as ``python -m`` has it: the user's model lies where they stand
         sys.path.insert(0, "")
@@ -91,6 +93,7 @@ def _launch(config: Config, recipe: str, words: list[str], started_ns: int) -> i
     """Refuse bad input, do the offline stage, then start the local ranks, or be the only one."""
     from sylvie.console import Phases
     from sylvie.launch import SINGLE, launch_local
+    from sylvie.mirror import mirrored
     from sylvie.start import Begun, prepare_offline
 
     run_dir = _new_run_dir(config, recipe)
@@ -101,10 +104,11 @@ def _launch(config: Config, recipe: str, words: list[str], started_ns: int) -> i
         phases.close(refused=True)
         raise
     phases.close(refused=False)
-    if config.parts == 1:
-        return _rank(config, recipe, SINGLE, run_dir, started_ns, begun)
-    os.environ[_BEGUN] = begun.encode()
-    return launch_local(config.parts, [*words, "--run-dir", str(run_dir)], run_dir)
+    with mirrored(config.wandb, run_dir):
+        if config.parts == 1:
+            return _rank(config, recipe, SINGLE, run_dir, started_ns, begun)
+        os.environ[_BEGUN] = begun.encode()
+        return launch_local(config.parts, [*words, "--run-dir", str(run_dir)], run_dir)
 
 
 def _new_run_dir(config: Config, recipe: str) -> Path:
@@ -121,7 +125,8 @@ def _new_run_dir(config: Config, recipe: str) -> Path:
 
 def _rank(config: Config, recipe: str, world: World, run_dir: Path | None, started_ns: int, before: Begun | None = None) -> int:
     """Run one rank to its end; its last error goes to whoever started it."""
-    from sylvie.launch import discard, join, leave
+    from sylvie.launch import LAUNCHED, discard, join, leave
+    from sylvie.mirror import mirrored
     from sylvie.placement import count_gpus, place
 
     session = None
@@ -130,7 +135,9 @@ def _rank(config: Config, recipe: str, world: World, run_dir: Path | None, start
         from sylvie.start import start_session
 
         session = start_session(config, recipe, world, run_dir, started_ns, before)
-        session.run()
+        launched = before is not None or LAUNCHED in os.environ  # then the launcher has started the mirror
+        with mirrored(config.wandb if world.rank == 0 and not launched else "off", session.run_dir.path):
+            session.run()
         leave(world)
     except Exception as error:
         code = end_failed(error, training=session is not None and session.training)

@@ -137,6 +137,30 @@ def test_another_partition_or_machine_is_a_caution(runs: Runs, capsys: pytest.Ca
     assert (versus["pairs"], versus["unpaired"], versus["speedup"]["n"]) == (0, 5, 5)
 
 
+@pytest.mark.parametrize(
+    ("interfaces", "rates", "differs"),
+    [
+        (("lo", "lo"), (1e9, 2e8), False),
+        (("eth0", "lo"), (1e8, 1e9), True),
+        (("eth0", "eth0"), (1e8, 1.2e8), False),
+        (("eth0", "eth0"), (1e8, 2e8), True),
+    ],
+)
+def test_another_link_is_a_caution(
+    runs: Runs,
+    capsys: pytest.CaptureFixture[str],
+    interfaces: tuple[str, str],
+    rates: tuple[float, float],
+    differs: bool,
+) -> None:
+    paths = []
+    for bits, interface, rate in zip(("1", "2"), interfaces, rates, strict=True):
+        link = {"src": 0, "dst": 1, "rtt_s": 1e-4, "bytes_per_s": rate}
+        paths += runs([0], [0.8], bits=bits, other={"interface": interface, "links": [link]})
+    facts = {caution["fact"] for caution in answer(paths, capsys)["cautions"]}
+    assert ("link" in facts) is differs
+
+
 def test_numbers_of_parts_are_settings_that_cannot_be_paired(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer([*runs([0, 1], [0.8, 0.8]), *runs([0, 1], [0.8, 0.8], world_size=3)], capsys)
     assert [group["label"] for group in found["groups"]] == ["sylvie, parts 2", "sylvie, parts 3"]

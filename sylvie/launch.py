@@ -21,15 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from sylvie.reaper import Reaper
 
 #: Set for ranks that this program's own launcher started: it reports their errors, they stay silent.
 LAUNCHED = "SYLVIE_LAUNCHED"
 _PR_SET_PDEATHSIG = 1
+_ARRIVAL = timedelta(minutes=10)
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
@@ -86,7 +89,17 @@ def join(world: World, backend: str, timeout_s: float) -> None:
     keep_freed_memory()
     torch.set_num_threads(threads_per_rank(world.local_world_size))
     if world.world_size > 1:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        dist.init_process_group(
+            backend, store=_all_here(world), rank=world.rank, world_size=world.world_size, timeout=timedelta(seconds=timeout_s)
+        )
+
+
+def _all_here(world: World) -> Any:
+    """torchrun's store, once every rank has come: some start later than others, and ``--timeout`` is not meant for that."""
+    store, _, _ = next(rendezvous("env://", world.rank, world.world_size, timeout=_ARRIVAL))
+    store.set(f"sylvie/here/{world.rank}", "")
+    store.wait([f"sylvie/here/{rank}" for rank in range(world.world_size)], _ARRIVAL)
+    return store
 
 
 def leave(world: World) -> None:

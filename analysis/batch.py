@@ -37,7 +37,7 @@ from sylvie.recipes import find_recipe
 from sylvie.session import Session
 from sylvie.start import start_session
 
-_TIMEOUT_S = 60.0  # of the shared group; a session's own group takes its --timeout
+_TIMEOUT_S = 300.0  # of the shared group, whose ranks may start far apart; a session's own group takes its --timeout
 
 
 def main(argv: Sequence[str] | None = None) -> int:

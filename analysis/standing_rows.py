@@ -6,6 +6,8 @@ nothing. Coordination is real (a few hundred bytes), so ranks still keep step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,8 +16,6 @@ from sylvie.exchange.flight import Site
 from sylvie.exchange.reduce import Reducer
 from sylvie.exchange.transport import Transport
 from sylvie.session import Session
-
-_CONTROL_NUMBERS = 1024  # sums of more numbers than this are weight gradients
 
 
 class StandingExchange(HaloExchange):
@@ -42,15 +42,23 @@ class StandingExchange(HaloExchange):
 
 
 class IdleReducer:
-    """Sums control values over ranks and leaves gradients as they are."""
+    """Sums control values over ranks and leaves gradients, which are started behind backward, as they are."""
 
     def __init__(self, inner: Reducer) -> None:
         self._inner = inner
         self.world_size, self.control_bytes = inner.world_size, 0
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """The sum of a small tensor; a large one unchanged."""
-        return self._inner.sum_(tensor) if tensor.numel() <= _CONTROL_NUMBERS else tensor
+        """The sum."""
+        return self._inner.sum_(tensor)
+
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Nothing."""
+        return lambda: None
+
+    def close(self) -> None:
+        """Give back what the inner reducer holds."""
+        self._inner.close()
 
 
 class StandingSession(Session):

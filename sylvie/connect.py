@@ -17,7 +17,13 @@ import torch.distributed as dist
 from sylvie.exchange.carrier import Carrier, DeviceCarrier, HostCarrier, StagedCarrier
 from sylvie.exchange.reduce import GroupReducer, Reducer, SingleReducer, StagedReducer, StreamReducer
 from sylvie.exchange.streams import CudaStreams, HostStreams, Streams
-from sylvie.exchange.transport import DefaultGroupTransport, GroupTransport, SingleTransport, Transport
+from sylvie.exchange.transport import (
+    DefaultGroupTransport,
+    GroupTransport,
+    PairwiseTransport,
+    SingleTransport,
+    Transport,
+)
 from sylvie.exchange.worker import Issuer, StagedWorker, StreamWorker, Worker
 from sylvie.placement import NCCL, Placement
 
@@ -33,7 +39,9 @@ def make_streams(placement: Placement, clock: Clock, *, timed: bool) -> Streams:
     return CudaStreams(placement.device, clock, timed=timed)
 
 
-def connect(placement: Placement, streams: Streams, timeout_s: float) -> tuple[Transport, Reducer]:
+def connect(
+    placement: Placement, streams: Streams, timeout_s: float, *, several_hosts: bool
+) -> tuple[Transport, Reducer]:
     """The ways to the other ranks; with NCCL its communicator exists afterwards."""
     if placement.backend is None:
         return SingleTransport(), SingleReducer()
@@ -43,8 +51,8 @@ def connect(placement: Placement, streams: Streams, timeout_s: float) -> tuple[T
         reducer = StreamReducer(streams)
         reducer.sum_(torch.zeros(1, device=placement.device))
         return DefaultGroupTransport(), reducer
-    transport = GroupTransport(timeout_s)
-    return transport, GroupReducer() if placement.device.type == "cpu" else StagedReducer(streams)
+    transport = PairwiseTransport(timeout_s) if several_hosts else GroupTransport(timeout_s)
+    return transport, GroupReducer(timeout_s) if placement.device.type == "cpu" else StagedReducer(streams)
 
 
 def make_worker(placement: Placement, streams: Streams, timeout_s: float) -> Issuer:

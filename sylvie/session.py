@@ -113,10 +113,12 @@ class Session:
             recorder.close()
         worker.close()
         transport.close()
+        reducer.close()
 
     def _connect(self) -> tuple[Transport, Reducer]:
         """The ways to the other ranks."""
-        return connect(self.placement, self.streams, self.config.timeout)
+        several_hosts = self.world.local_world_size < self.world.world_size
+        return connect(self.placement, self.streams, self.config.timeout, several_hosts=several_hosts)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from sylvie.coordinator import Coordinated, Coordinator
 from sylvie.evaluate import Scores, evaluate
 from sylvie.exchange.exchange import HaloExchange, Setting
+from sylvie.exchange.gradients import GradientSum
 from sylvie.exchange.halo import Halo
 from sylvie.exchange.ledger import EpochTotals, Ledger
-from sylvie.exchange.reduce import Reducer, all_reduce_gradients
+from sylvie.exchange.reduce import Reducer
 from sylvie.exchange.streams import HostStreams, Streams
 from sylvie.nn.graph import RankGraph
 from sylvie.nn.inputs import InputRows
@@ -78,6 +79,10 @@ class Trainer:
     _spans: list[tuple[str, SupportsInt, SupportsInt]] = field(default_factory=list)
 
     @cached_property
+    def _gradients(self) -> GradientSum:
+        return GradientSum(self.model.parameters(), self.reducer)
+
+    @cached_property
     def _train_rows(self) -> Tensor:
         return torch.nonzero(self.partition.train_mask).flatten()
 
@@ -122,7 +127,7 @@ class Trainer:
             self.exchange.begin_epoch(Setting(epoch=epoch, mode=mode, base=base))
         loss = self._forward_backward()
         with self._span(schema.SPAN_GRADIENT_ALLREDUCE):
-            allreduce_bytes = all_reduce_gradients(self.model.parameters(), self.reducer)
+            allreduce_bytes = self._gradients.finish()
         with self._span(schema.SPAN_OPTIMISER):
             self.optimiser.step()
         loss_sum = float(loss)  # on a device the host catches up here, and only here
@@ -143,6 +148,7 @@ class Trainer:
     def _forward_backward(self) -> Tensor:
         """One pass; returns this rank's share of the global mean loss. Backward runs on this thread, on a device, too."""
         self.optimiser.zero_grad()
+        self._gradients.begin()
         self.graph.halo.begin_forward()
         with self._span(schema.SPAN_FORWARD):
             logits = self.model(self.graph, self.x)

@@ -17,7 +17,9 @@ from torch import Tensor
 from sylvie.build import build_trainer, dtype_of, plan_for
 from sylvie.config import Config, resolve
 from sylvie.data.graph import GraphData
+from sylvie.exchange.carrier import HostCarrier
 from sylvie.exchange.plan import check_plans
+from sylvie.exchange.streams import HostStreams
 from sylvie.exchange.worker import Worker
 from sylvie.extractor import extract
 from sylvie.input_halo import input_rows
@@ -79,6 +81,12 @@ class ThreadReducer:
             total += other
         return tensor.copy_(total)
 
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        self.sum_(tensor)
+        return lambda: None
+
+    def close(self) -> None: ...
+
 
 def run_threads(world_size: int, work: Callable[[int], Any], meetings: list[Meeting], deadline_s: float) -> list[Any]:
     """``work(rank)`` on every rank at once; returns their results or raises the first rank's failure."""
@@ -112,7 +120,7 @@ def make_config(**given: Any) -> Config:
 
 
 class ThreadWorld:
-    """All ranks of one run. ``prepare(trainer)`` may change a trainer before it starts (its weights, hooks, controller)."""
+    """All ranks of one run. ``device(rank)`` gives a rank's streams, worker and type of carrier; the host's, as a rule."""
 
     def __init__(
         self,
@@ -123,6 +131,11 @@ class ThreadWorld:
         folder: Path,
         *,
         transport: Callable[[Any], Any] = lambda inner: inner,
+        device: Callable[[int], tuple[Any, Any, Any]] = lambda rank: (
+            HostStreams(time.monotonic_ns),
+            Worker(TIMEOUT_S),
+            HostCarrier,
+        ),
     ) -> None:
         self.config, self.world_size = config, world_size
         owners = assignment.numpy()
@@ -130,7 +143,7 @@ class ThreadWorld:
         self.parts = list(iter_partitions(graph, owners, world_size, crossings, "test"))
         self.pool = boundary_pool(graph, crossings)
         self.folder = folder
-        self._wrap = transport
+        self._wrap, self._device = transport, device
 
     def run(self, use: Callable[[Trainer], Any], *, deadline_s: float = 2 * TIMEOUT_S) -> list[Any]:
         """Build every rank's trainer and call ``use`` on it; a rank that is not done at the deadline hangs."""
@@ -150,7 +163,7 @@ class ThreadWorld:
             transport = self._wrap(ThreadTransport(rows, rank, self.world_size))
             check_plans(plan, transport)
             recorder = Recorder(self.folder / f"rank-{rank:05d}.jsonl", header(rank, self.world_size, trace=config.trace))
-            worker = Worker(TIMEOUT_S)
+            streams, worker, carrier = self._device(rank)
             x, _ = input_rows(
                 part,
                 transport,
@@ -168,6 +181,8 @@ class ThreadWorld:
                     recorder=recorder,
                     worker=worker,
                     x=x,
+                    streams=streams,
+                    carrier=carrier,
                 )
             try:
                 result = use(trainer)

@@ -1,8 +1,9 @@
-"""Sums over ranks: the flat all-reduce of weight gradients, and a differentiable sum for statistics of the whole graph."""
+"""Sums over ranks: of control values, of weight gradients, and a differentiable one for statistics of the whole graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -22,13 +23,34 @@ class Reducer(Protocol):
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace ``tensor`` by its sum over ranks; its bytes are the caller's to count."""
 
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Begin the same and return at once; calling the result waits. Sums that were started meet in the order of starting."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class _SumsAtOnce:
+    """``start_sum`` for reducers that have nothing to gain from waiting later."""
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Sum now."""
+        self.sum_(tensor)
+        return lambda: None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def ring_bytes(tensor: Tensor, world_size: int) -> int:
     """Bytes that one rank sends in a ring all-reduce of ``tensor``."""
     return 2 * (world_size - 1) * tensor.numel() * tensor.element_size() // world_size
 
 
-class SingleReducer:
+class SingleReducer(_SumsAtOnce):
     """One rank: every sum is the value itself."""
 
     world_size = 1
@@ -40,19 +62,34 @@ class SingleReducer:
 
 
 class GroupReducer:
-    """All-reduces on torch.distributed's default group; called from the main thread only."""
+    """All-reduces on torch.distributed's default group; those that run behind other work on a group of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self.world_size = dist.get_world_size()
         self.control_bytes = 0
+        self._behind = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """In place."""
         dist.all_reduce(tensor)
         return tensor
 
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """In place, behind the caller's back until the result is called."""
+        work = dist.all_reduce(tensor, group=self._behind, async_op=True)
+        assert work is not None
 
-class StreamReducer:
+        def wait() -> None:
+            work.wait()
+
+        return wait
+
+    def close(self) -> None:
+        """Leave the group."""
+        dist.destroy_process_group(self._behind)
+
+
+class StreamReducer(_SumsAtOnce):
     """Sums on a device that NCCL connects, all on the communication stream: one order with the exchanges, one communicator.
 
     A tensor of the host's goes to the device and comes back; the host waits for it.
@@ -77,7 +114,7 @@ class StreamReducer:
         return tensor
 
 
-class StagedReducer:
+class StagedReducer(_SumsAtOnce):
     """Sums of device tensors over a group that moves host bytes (gloo, when ranks share a device), through pinned memory.
 
     The host waits for what it sums; the device goes on by itself when the sum is back.
@@ -126,24 +163,3 @@ def differentiable_sum(value: Tensor, reducer: Reducer) -> Tensor:
         return value
     total: Tensor = _DifferentiableSum.apply(value, reducer)  # type: ignore[no-untyped-call]
     return total
-
-
-def all_reduce_gradients(parameters: Iterable[Tensor], reducer: Reducer) -> int:
-    """Sum all gradients over ranks in one flat buffer; returns the bytes that this rank sends.
-
-    A parameter without a gradient on this rank contributes zeros: another rank may have one.
-    """
-    held = [p for p in parameters if p.requires_grad]
-    for p in held:
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)
-    if reducer.world_size == 1 or not held:
-        return 0
-    flat = torch.cat([p.grad.reshape(-1) for p in held if p.grad is not None])
-    reducer.sum_(flat)
-    offset = 0
-    for p in held:
-        assert p.grad is not None
-        p.grad.copy_(flat[offset : offset + p.numel()].view_as(p))
-        offset += p.numel()
-    return ring_bytes(flat, reducer.world_size)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import nvtx
-
 from sylvie_trace.schema import FORWARD
 
 DOMAIN = "sylvie"
@@ -38,6 +36,16 @@ def _ignore_handle(handle: int) -> None:
     """Stands in for ``end`` where nobody listens."""
 
 
+def _listening_domain() -> Any | None:
+    """The domain, if a tool is attached to it; None also where the nvtx package is not installed."""
+    try:
+        import nvtx
+    except ImportError:
+        return None
+    domain = nvtx.get_domain(DOMAIN)
+    return None if domain.get_event_attributes("sylvie") is None else domain
+
+
 class Ranges:
     """Named ranges for a profiler.
 
@@ -55,9 +63,7 @@ class Ranges:
         self._domain: Any = None
         self._attributes: dict[str, Any] = {}
         if enabled:
-            domain = nvtx.get_domain(DOMAIN)
-            if domain.get_event_attributes("sylvie") is not None:  # None: no tool is attached
-                self._domain = domain
+            self._domain = _listening_domain()
         self.active = self._domain is not None
         self.push, self.pop, self.start, self.end = (
             (self._push, self._domain.pop_range, self._start, self._domain.end_range)

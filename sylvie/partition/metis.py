@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pymetis
 import scipy.sparse as sp
 
 from sylvie.data.arrays import Array
@@ -21,6 +20,8 @@ def metis_assignment(graph: GraphData, parts: int, seed: int, report: Callable[[
     METIS leaves empty are repaired from the largest part, and said so to ``report``. Raises ValueError when
     parts < 1 or > nodes.
     """
+    import pymetis  # here: finding a partition made elsewhere needs no METIS
+
     check_parts(graph, parts)
     if parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int64)

@@ -98,10 +98,10 @@ def _cases(quick: bool, out: Path) -> list[tuple[str, Options, range]]:
         small: Options = {"dataset": "generator:nodes=2000", "layers": 2, "hidden": 32, "epochs": 30}
         split: Options = {"partition": random_assignment("generator:nodes=2000", 2, out)}
         return [("A generated graph in 2 random parts", small | split, range(2))]
-    wordnet: Options = {"parts": 4, "partition": random_assignment("wordnet30_lexname", 4, out), "epochs": 60}
+    wordnet: Options = {"parts": 4, "partition": random_assignment("wordnet30_lexname", 4, out), "epochs": 40}
     return [
-        ("Pubmed, GraphSAGE, 2 METIS parts", PUBMED | {"epochs": 60}, range(10)),
-        ("Pubmed, GCN, 2 METIS parts", PUBMED | {"model": "gcn", "epochs": 60}, range(10)),
+        ("Pubmed, GraphSAGE, 2 METIS parts", PUBMED | {"epochs": 40}, range(10)),
+        ("Pubmed, GCN, 2 METIS parts", PUBMED | {"model": "gcn", "epochs": 40}, range(10)),
         ("Wordnet, GraphSAGE, 4 random parts (a case that counts)", WORDNET | wordnet, range(3)),
     ]
 

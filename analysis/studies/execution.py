@@ -94,7 +94,7 @@ def _cases(quick: bool) -> list[tuple[str, Options, range, tuple[str, ...]]]:
     few = ("equation, δ 5, link", "equation, δ 20, link")
     return [
         ("generator:nodes=12000,degree=10,features=64", small | {"epochs": 80}, range(6), ()),
-        ("wordnet30_lexname", WORDNET | {"epochs": 50}, range(2), few),
+        ("wordnet30_lexname", WORDNET | {"epochs": 40}, range(2), few),
     ]
 
 

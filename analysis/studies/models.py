@@ -59,7 +59,7 @@ def _run(quick: bool, out: Path) -> None:
             "eval-every": 5,
         }
         groups = [
-            ("Pubmed, 2 METIS parts", PUBMED | {"epochs": 60, "eval-every": 5}, MODELS, range(3), systems),
+            ("Pubmed, 2 METIS parts", PUBMED | {"epochs": 40, "eval-every": 5}, MODELS, range(3), systems),
             (
                 "Wordnet, 4 random parts (a case that counts)",
                 WORDNET | wordnet,
@@ -73,7 +73,7 @@ def _run(quick: bool, out: Path) -> None:
             ),
             (
                 "Debian debtags (multi-label, F1-micro), 2 METIS parts",
-                DEBTAGS | {"epochs": 40, "eval-every": 5},
+                DEBTAGS | {"epochs": 30, "eval-every": 5},
                 {name: MODELS[name] for name in ("graphsage", "gat")},
                 range(1),
                 systems,

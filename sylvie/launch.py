@@ -141,8 +141,7 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path | Callable[[], 
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    logging.getLogger("torch.distributed.launcher").setLevel(logging.CRITICAL)
+    _silence_torchrun()
     environment = {
         LAUNCHED: str(os.getpid()),
         "OMP_NUM_THREADS": str(threads_per_rank(parts)),
@@ -163,6 +162,13 @@ def launch_local(parts: int, arguments: list[str], run_dir: Path | Callable[[], 
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         return _supervise(lambda: elastic_launch(config, sys.executable)("-m", module, *arguments), run_dir, reaper)
+
+
+def _silence_torchrun() -> None:
+    """Its launcher tells of signals and failures at length, on every module's own logger; this one tells it in a line."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(("torch.distributed.elastic", "torch.distributed.launcher")):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _supervise(launch: Callable[[], object], run_dir: Path | Callable[[], Path], reaper: Reaper) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MARK = "SYLVIE_TEST_MARK"
-ENDS_WITHIN_S = 240.0  # generous: the machine may be busy
+ENDS_WITHIN_S = 400.0  # generous: the machine may be busy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def under_way(tmp_path: Path, *words: str | Path, epochs: int = 3) -> Iterator[U
         process.communicate()
 
 
-def wait_for(condition: Callable[[], bool], what: str, within_s: float = 120.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, within_s: float = ENDS_WITHIN_S) -> None:
     """Poll until the condition holds."""
     until = time.monotonic() + within_s
     while not condition():

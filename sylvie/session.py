@@ -1,4 +1,4 @@
-"""Session: one rank, from a prepared partition to a trained model. Build, train, close; all parts are made here and handed on."""
+"""Session: one rank, from a prepared partition to a trained model. Build, train, close; all parts are made here, handed on."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class PairwiseTransport(GroupTransport):
     """The same group, every pair by itself: both directions of every link are busy at once.
 
     Between hosts. Over a link of limited rate gloo's fused all-to-all fills one direction at a time (7.9 of 15.5 MB/s at
-    129 Mbit/s, 72 of 119 at 1 Gbit/s; pairwise 14.6 and 110: ``python -m analysis links``). On one host the fused call is faster.
+    129 Mbit/s, 72 of 119 at 1 Gbit/s; pairwise 14.6 and 110). On one host the fused call is the faster one.
     """
 
     def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:

@@ -43,8 +43,9 @@ def mirrored(mode: str, run_dir: Path, say: Callable[[str], None] = tell) -> Ite
 
 def _listen(process: subprocess.Popen[str], say: Callable[[str], None]) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        say(f"note: W&B: {line.strip()}")
+    with process.stdout:
+        for line in process.stdout:
+            say(f"note: W&B: {line.strip()}")
 
 
 def _end(process: subprocess.Popen[str], patience_s: float, say: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """The subcommands that carry a run to other tools and back.
 
 export RUN --to perfetto     the timeline, for ui.perfetto.dev or chrome://tracing
+export RUN --to wandb        the series, tables and the report, as --wandb mirrors them while a run trains
 import-nsys RUN FILE.sqlite  an Nsight Systems export, laid beside our records
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from sylvie_trace.export import perfetto
+from sylvie_trace.export.wandb_ import MODES, check_mode, mirror
 from sylvie_trace.importers.align import align
 from sylvie_trace.importers.nsys import read_export
 from sylvie_trace.reader import read_run
@@ -36,12 +38,17 @@ def convert(
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", choices=("perfetto",), default="perfetto", help="the format (perfetto)")
+    parser.add_argument("--to", choices=("perfetto", "wandb"), default="perfetto", help="the format (perfetto)")
     parser.add_argument("--output", metavar="FILE", type=Path, help="where to write (RUN/perfetto.json); .gz is compressed")
     parser.add_argument("--epochs", metavar="A:B", help="epochs A to B - 1 only (all)")
+    parser.add_argument("--mode", choices=MODES, help="of --to wandb (offline)")
 
 
 def _export(options: argparse.Namespace, print_json: PrintJson) -> int:
+    if options.to == "wandb":
+        return _export_to_wandb(options, print_json)
+    if options.mode is not None:
+        raise ValueError(f"--mode {options.mode} belongs to --to wandb: leave it out")
     epochs = None if options.epochs is None else _epochs(options.epochs)
     run = read_run(options.run)
     path = _target(options.output, run.path / "perfetto.json")
@@ -54,6 +61,22 @@ def _export(options: argparse.Namespace, print_json: PrintJson) -> int:
     if done.untimed_messages:
         print(f"{done.untimed_messages} messages are left out: their times on the wire are not recorded")
     return 0
+
+
+def _export_to_wandb(options: argparse.Namespace, print_json: PrintJson) -> int:
+    for name in ("output", "epochs"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} belongs to --to perfetto: leave it out")
+    mode = options.mode or "offline"
+    check_mode(mode)
+    read_run(options.run)  # refuses what is no run
+    said: list[str] = []
+    code = mirror(options.run, mode, said.append, lambda: True)
+    if options.json:
+        print_json({"mode": mode, "notes": said, "mirrored": code == 0})
+    else:
+        print("\n".join(said))
+    return code
 
 
 def _epochs(text: str) -> range:

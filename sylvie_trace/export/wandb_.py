@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from sylvie_trace.schema import ASYNC, Bits, Decision, Epoch, Fault, Footer
 
 MODES = ("offline", "online")
 #: Seconds to look for the server, to begin a run there, and to end one once training is over.
-PROBE_S, BEGIN_S, END_S = 3.0, 20.0, {"offline": 30.0, "online": 90.0}
+PROBE_S, BEGIN_S, END_S = 3.0, 20.0, {"offline": 90.0, "online": 90.0}
 _SERVER = "https://api.wandb.ai"
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 _WIDTHS = (1, 2, 4, 8, 32, 64)
@@ -108,34 +109,40 @@ class _Job:
     def __init__(self, run_dir: RunDir, mode: str, say: Say) -> None:
         self._run_dir, self._mode, self._say = run_dir, mode, say
         self._run: Any = None
-        self._pending: dict[int, tuple[Epoch, Bits | None]] = {}
-        self._forced_next = False
+        self._epoch: Epoch | None = None
+        self._bits: Bits | None = None
+        self._decision: Decision | None = None
+        self._forced = False
         self.complete = False
         self.epochs = 0
 
     def take(self, record: EpochRecord) -> None:
-        """One record of the trace. An epoch's line is sent when its decision, the last of its records, is there."""
+        """One record of the trace. An epoch is sent when its bits and its decision are there, at the latest with the next."""
         if isinstance(record, Epoch):
             self._flush()
-            self._pending[record.epoch] = (record, None)
-        elif isinstance(record, Bits) and record.epoch in self._pending:
-            self._pending[record.epoch] = (self._pending[record.epoch][0], record)
+            self._epoch = record
+        elif isinstance(record, Bits):
+            self._bits = record
         elif isinstance(record, Decision):
-            self._flush(record)
-            self._forced_next = record.forced_sync
+            self._decision = record
         elif isinstance(record, Fault):
             self._say(f"the run failed in epoch {record.epoch}: its mirror ends there")
         elif isinstance(record, Footer):
             self.complete = record.complete
+        if self._bits is not None and self._decision is not None:
+            self._flush()
 
-    def _flush(self, decision: Decision | None = None) -> None:
-        for epoch, bits in self._pending.values():
-            values = epoch_values(epoch, bits, decision, self._forced_next)
-            if bits is not None:
-                values["bits_rank0/histogram"] = self._wandb().Histogram(np_histogram=(bit_counts(bits), list(_EDGES)))
-            self._begun().log(values)
-            self.epochs += 1
-        self._pending.clear()
+    def _flush(self) -> None:
+        epoch, bits, decision = self._epoch, self._bits, self._decision
+        self._epoch = self._bits = self._decision = None
+        if epoch is None:
+            return
+        values = epoch_values(epoch, bits, decision, self._forced)
+        if bits is not None:
+            values["bits_rank0/histogram"] = self._wandb().Histogram(np_histogram=(bit_counts(bits), list(_EDGES)))
+        self._begun().log(values)
+        self.epochs += 1
+        self._forced = decision is not None and decision.forced_sync
 
     def _wandb(self) -> Any:
         import wandb
@@ -155,7 +162,8 @@ class _Job:
         return self._run
 
     def _begin(self, mode: str) -> Any:
-        wandb = self._wandb()
+        wandb, target = self._wandb(), Path(os.environ.get("WANDB_DIR", str(self._run_dir.path)))
+        _check_writable(target)
         info = msgspec.json.decode(self._run_dir.run_json.read_bytes())
         config = {key: info[key] for key in ("config", "describes", "dataset", "partition", "boundary", "git") if key in info}
         settings = wandb.Settings(
@@ -170,7 +178,7 @@ class _Job:
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "sylvie"),
             name=self._run_dir.path.resolve().name,
-            dir=os.environ.get("WANDB_DIR", str(self._run_dir.path)),
+            dir=str(target),
             mode=mode,
             config=config,
             settings=settings,
@@ -199,6 +207,16 @@ class _Job:
         attach(self._run, self._run_dir)
 
 
+def _check_writable(directory: Path) -> None:
+    """W&B would take another directory and say so to nobody."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OSError(f"{directory} cannot be written ({error.strerror}): set WANDB_DIR to another directory") from None
+
+
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
@@ -206,16 +224,12 @@ def _line(error: BaseException) -> str:
 def mirror(run_path: Path, mode: str, say: Say, ended: Callable[[], bool]) -> int:
     """Mirror a run until it ends; 0, or 1 after saying why it stopped."""
     run_dir = RunDir(run_path)
-    target = Path(os.environ.get("WANDB_DIR", str(run_dir.path)))
     if mode == "online" and not reachable():
         say("the server does not answer: mirrored offline, send it later with wandb sync")
         mode = "offline"
     job = _Job(run_dir, mode, say)
     try:
         for record in follow(run_dir.trace_file(0), ended):
-            if isinstance(record, Epoch) and job.epochs == 0 and not os.access(target, os.W_OK):
-                say(f"{target} cannot be written: nothing is mirrored (set WANDB_DIR)")
-                return 1
             job.take(record)
         job.close()
     except Exception as error:
@@ -234,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     said = os.fdopen(os.dup(1), "w", buffering=1)
     if not options.follow:
         return mirror(options.run, options.mode, lambda text: _tell(said, text), lambda: True)
-    os.nice(19)
+    os.nice(5)  # behind the ranks, yet not starved by a busy host
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ends with the run, not before it
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)  # what W&B prints is not for the run's terminal

@@ -116,8 +116,7 @@ class HaloExchange:
         self.end_epoch()
         self._setting = setting
         if self._sampler is not None:
-            self._selection = self._agree_on_rows(self._sampler)
-            self._wires.clear()
+            self._selection = None
 
     def end_epoch(self) -> None:
         """Look at everything that the epoch has used and the device has not shown yet; raises what was wrong with it.
@@ -138,7 +137,13 @@ class HaloExchange:
         return None if self._selection is None else self._selection.weight.to(dtype)
 
     def post(self, site: Site, source: Tensor) -> None:
-        """Send rows of ``source`` [n or h, D] as the plan says; returns at once."""
+        """Send rows of ``source`` [n or h, D] as the plan says; returns at once.
+
+        Under sampling the first post of an epoch draws its rows: an epoch that sends nothing draws none.
+        """
+        if self._sampler is not None and self._selection is None:
+            self._selection = self._agree_on_rows(self._sampler)
+            self._wires.clear()
         now, wire = self._setting, self._wire(site, source)
         rows = self._buffers.rows(site, now.epoch, (wire.rows_in, wire.dim), source)
         scratch = None

@@ -102,6 +102,7 @@ class Session:
                 streams=self.streams,
                 carrier=carrier_type(self.placement),
             )
+            console.watch(lambda: trainer.ledger.waited_ns)
             with self._timed(schema.SPAN_INPUT_HALO):
                 trainer.prepare()
             self._write_run_json(partition, levels, plan)

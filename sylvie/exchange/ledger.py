@@ -37,6 +37,7 @@ class Ledger:
         self._recorder, self._purpose = recorder, purpose
         self.sent_bytes = 0
         self.unused_bytes = 0
+        self.waited_ns = 0  # what the main thread has stood still for rows so far
         self._epochs: dict[int, EpochTotals] = {}
         self._pending: list[Message | Reuse] = []
 
@@ -76,6 +77,9 @@ class Ledger:
         self._write(flight, None)
 
     def _write(self, flight: Flight, consumed: int | None) -> None:
+        start, end = _ends(flight.times.wait)
+        if start is not None and end is not None:
+            self.waited_ns += end - start
         if not self._recorder.trace:
             return
         out = {shape.peer: shape for shape in flight.wire.out}

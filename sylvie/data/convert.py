@@ -112,4 +112,4 @@ def _array(value: Any) -> Any:
         return tensor.numpy().copy()
     coo = tensor.to_sparse(layout=torch.sparse_coo).coalesce()
     row, column = coo.indices().numpy()
-    return sp.csr_matrix((coo.values().numpy(), (row, column)), shape=tuple(coo.shape))
+    return sp.csr_matrix((coo.values().numpy(), (row, column)), shape=(int(coo.shape[0]), int(coo.shape[1])))

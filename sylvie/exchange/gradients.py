@@ -33,7 +33,7 @@ class GradientSum:
         self._running: list[tuple[Tensor, Callable[[], None]]] = []
         if self._buckets:
             for p in self._parameters:
-                p.register_post_accumulate_grad_hook(self._completed)
+                p.register_post_accumulate_grad_hook(self._completed)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
         """Before backward: nothing is there yet. Without this call the next ``finish`` would hand out old sums."""
@@ -56,7 +56,7 @@ class GradientSum:
         for bucket, (flat, wait) in zip(self._buckets, self._running, strict=True):
             wait()
             sent += ring_bytes(flat, self._reducer.world_size)
-            for p, piece in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            for p, piece in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
                 assert p.grad is not None
                 p.grad.copy_(piece.view_as(p))
         return sent

@@ -92,10 +92,10 @@ class PairwiseTransport(GroupTransport):
     def all_to_all(self, recv: Tensor, send: Tensor, recv_splits: list[int], send_splits: list[int]) -> None:
         """Post every receive, then every send, then wait for all."""
         works = []
-        for peer, piece in enumerate(recv.split(recv_splits)):
+        for peer, piece in enumerate(torch.split(recv, recv_splits)):
             if piece.numel() and peer != self.rank:
                 works.append(dist.irecv(piece, peer, group=self.group))
-        for peer, piece in self._by_distance(send.split(send_splits)):
+        for peer, piece in self._by_distance(torch.split(send, send_splits)):
             if piece.numel() and peer != self.rank:
                 works.append(dist.isend(piece, peer, group=self.group))
         for work in works:

@@ -63,39 +63,45 @@ def gather_text(world: World, text: str, width: int = 128) -> list[str]:
     return [bytes(one.tolist()).rstrip(b"\0").decode(errors="replace") for one in everyone]
 
 
-def measure_links(world: World, hosts: list[str], clock: Callable[[], int]) -> list[dict[str, float | int]]:
+def measure_links(
+    world: World, hosts: list[str], clock: Callable[[], int]
+) -> tuple[list[dict[str, float | int]], int]:
     """Round trip (s) and rate (bytes/s) between the first ranks of every pair of hosts; on one host, between ranks 0 and 1.
 
-    Known to the sending rank of each pair and shared with all; bounded to well below a second.
+    Known to the sending rank of each pair and shared with all; bounded to well below a second. Beside them, the bytes that
+    this rank sent for it.
     """
     if world.world_size == 1:
-        return []
+        return [], 0
     leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
     pairs = [(a, b) for i, a in enumerate(leaders) for b in leaders[i + 1 :]][:_MAX_PAIRS] or [(0, 1)]
     found: list[dict[str, float | int]] = []
+    sent = 0
     for src, dst in pairs:
-        measured = torch.zeros(2, dtype=torch.float64)
+        measured = torch.zeros(3, dtype=torch.float64)
         if world.rank in (src, dst):
             measured = _probe(src, dst, world.rank, clock)
+            sent += int(measured[2])
         dist.broadcast(measured, src)
         found.append({"src": src, "dst": dst, "rtt_s": float(measured[0]), "bytes_per_s": float(measured[1])})
-    return found
+    return found, sent
 
 
 def _probe(src: int, dst: int, rank: int, clock: Callable[[], int]) -> torch.Tensor:
-    token, trip_ns, rate = torch.zeros(1, dtype=torch.int64), 0, 0.0
+    """Round trip (s), rate (bytes/s), bytes that either end sent."""
+    token, trip_ns, rate, sent = torch.zeros(1, dtype=torch.int64), 0, 0.0, 0
     for _ in range(4):
         taken = _round_trip(token, src, dst, rank, clock)
         trip_ns = taken if not trip_ns else min(trip_ns, taken)
     for size in _PROBE_BYTES:
         payload = torch.zeros(size, dtype=torch.uint8)
         taken = _round_trip(payload, src, dst, rank, clock)
-        rate = 2 * size / (taken * 1e-9)
+        rate, sent = 2 * size / (taken * 1e-9), sent + size
         token[0] = int(taken * 1e-9 >= _ENOUGH_S)  # both ends must agree on going on: the sender decides
         (dist.send if rank == src else dist.recv)(token, dst if rank == src else src)
         if int(token[0]):
             break
-    return torch.tensor([trip_ns * 1e-9, rate], dtype=torch.float64)
+    return torch.tensor([trip_ns * 1e-9, rate, sent], dtype=torch.float64)
 
 
 def _round_trip(payload: torch.Tensor, src: int, dst: int, rank: int, clock: Callable[[], int]) -> int:

@@ -67,6 +67,7 @@ class Session:
     started_ns: int
     spans: list[schema.Span] = field(default_factory=list)
     training: bool = False
+    probe_bytes: int = 0
     placement: Placement = HOST
     streams: Streams = field(default_factory=lambda: HostStreams(clock))
     exchange_type: ClassVar[type[HaloExchange]] = HaloExchange
@@ -202,7 +203,7 @@ class Session:
                 "evaluate": trainer.eval_ledger.sent_bytes,
                 "input_halo": halo_bytes + trainer.input_ledger.sent_bytes,
                 "gradient_allreduce": trainer.gradient_bytes,
-                "control": trainer.reducer.control_bytes,
+                "control": trainer.reducer.control_bytes + self.probe_bytes,
                 "unused": trainer.ledger.unused_bytes,
             },
             peak_memory_mb=environment.peak_memory_mb(),
@@ -218,7 +219,7 @@ class Session:
 
     def _write_run_json(self, partition: Partition, levels: BoundaryLevels, plan: ExchangePlan) -> None:
         hosts = gather_text(self.world, host_name())
-        links = measure_links(self.world, hosts, clock)
+        links, self.probe_bytes = measure_links(self.world, hosts, clock)
         facts = environment.device_facts(self.placement.device)
         names = gather_text(self.world, facts["device"])
         devices = [{"rank": rank, "host": host, **facts, "device": names[rank]} for rank, host in enumerate(hosts)]

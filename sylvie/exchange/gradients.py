@@ -10,6 +10,7 @@ What is left to wait for at the end of an epoch is the first layer's bucket.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 
 import torch
@@ -32,8 +33,14 @@ class GradientSum:
         self._missing: list[int] = []
         self._running: list[tuple[Tensor, Callable[[], None]]] = []
         if self._buckets:
+            me = weakref.ref(self)  # a parameter's hooks are out of the garbage collector's sight: no cycle through them
+
+            def completed(parameter: Tensor) -> None:
+                if (found := me()) is not None:
+                    found._completed(parameter)
+
             for p in self._parameters:
-                p.register_post_accumulate_grad_hook(self._completed)  # type: ignore[no-untyped-call]
+                p.register_post_accumulate_grad_hook(completed)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
         """Before backward: nothing is there yet. Without this call the next ``finish`` would hand out old sums."""

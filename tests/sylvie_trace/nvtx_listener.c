@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     uint16_t version, size;
@@ -48,7 +49,11 @@ int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     const Callbacks *callbacks = export_table(1);
     Function **table = NULL;
     unsigned count = 0;
-    out = fopen(getenv("NVTX_LISTENER_FILE"), "w");
+    char path[4096]; /* a name that ends in a dot is completed by the process id: one file a process */
+    const char *name = getenv("NVTX_LISTENER_FILE");
+    if (name == NULL) return 0;
+    snprintf(path, sizeof path, name[0] && name[strlen(name) - 1] == '.' ? "%s%d" : "%s", name, (int)getpid());
+    out = fopen(path, "w");
     if (out == NULL || callbacks == NULL || !callbacks->module_table(5, &table, &count) || count < 13) return 0;
     *table[2] = (Function)start;
     *table[3] = (Function)end;

@@ -87,8 +87,10 @@ def test_a_run_that_is_killed_is_mirrored_to_its_last_epoch(synthetic: Make) -> 
     lines = text.splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if '"kind":"epoch","epoch":4' in line)
     made.rewrite(0, "".join(lines[:2]))
+    patient = "import sys; from sylvie_trace.export import wandb_; wandb_.END_S['offline'] = 600.0; "
+    patient += f"sys.exit(wandb_.main([{str(made.path)!r}, '--follow']))"
     process = subprocess.Popen(
-        command(made.path, "--follow"),
+        [sys.executable, "-c", patient],
         cwd=ROOT,
         env=environment(),
         stdin=subprocess.PIPE,

@@ -20,11 +20,13 @@ def metis_assignment(graph: GraphData, parts: int, seed: int, report: Callable[[
     METIS leaves empty are repaired from the largest part, and said so to ``report``. Raises ValueError when
     parts < 1 or > nodes.
     """
-    import pymetis  # here: finding a partition made elsewhere needs no METIS
-
     check_parts(graph, parts)
     if parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int64)
+    try:
+        import pymetis  # here: a partition made elsewhere needs no METIS
+    except ImportError:
+        raise ValueError("cutting a graph needs pymetis, which is not installed; pip install pymetis") from None
     starts, neighbours = _symmetric_neighbours(graph)
     options = pymetis.Options(objtype=VOLUME_OBJECTIVE, seed=seed)
     # Recursive bisection, the default up to 8 parts, knows edge cut only.

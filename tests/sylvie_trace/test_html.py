@@ -223,7 +223,7 @@ def test_a_browser_draws_every_picture(tmp_path: Path, size: dict[str, int], cap
     capsys.readouterr()
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
-    done = subprocess.run([*command, (tmp_path / "run" / "report.html").as_uri()], capture_output=True, text=True, timeout=180)
+    done = subprocess.run([*command, (tmp_path / "run" / "report.html").as_uri()], capture_output=True, text=True, timeout=600)
     assert "CONSOLE" not in done.stderr, done.stderr
     parsed = Page(done.stdout)
     assert len(parsed.graphs) >= 5

@@ -85,7 +85,7 @@ def engine(tmp_path: Path) -> Callable[[Path], dict[str, Any]]:
         command += [f"http://127.0.0.1:{server.server_port}/page.html"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            assert handler.answered.wait(150), "the engine did not answer"
+            assert handler.answered.wait(600), "the engine did not answer"
         finally:
             process.terminate()
             process.wait(30)

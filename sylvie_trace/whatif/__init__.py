@@ -7,27 +7,29 @@ does not fix an axis: the loss, and so the rule's other outcomes at other epoch 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from sylvie_trace.epochs import common_epochs, epoch_times_s, measured_epochs
 from sylvie_trace.job import slowest_link
 from sylvie_trace.reader import Run
-from sylvie_trace.whatif.costs import Assumptions, Traced, calibrate, machine_of, step_of
+from sylvie_trace.whatif.costs import Assumptions, Traced, busiest_bytes, calibrate, machine_of, step_of
 from sylvie_trace.whatif.program import EpochProgram, programs
 from sylvie_trace.whatif.scaling import more_ranks
-from sylvie_trace.whatif.simulate import simulate
+from sylvie_trace.whatif.simulate import Step, simulate
 from sylvie_trace.whatif.types import GOODPUT_SHARE, Prediction, Scenario, parse_rate
 
 __all__ = ["GOODPUT_SHARE", "Prediction", "Scenario", "own_goodput", "parse_rate", "whatif"]
 
 #: Epochs that are replayed at most, in blocks that follow each other in the run.
-_MOST_EPOCHS, _BLOCK, _LEAD_IN = 100, 25, 2
-#: The corners of what the trace does not determine.
-_CORNERS = {"overlap_share": (0.5, 0.9), "cpu_per_byte": (0.2e-9, 1.0e-9), "rate": (0.98, 1.02)}
+_MOST_EPOCHS, _BLOCK, _LEAD_IN = 60, 15, 2
+#: Steps of the fit that makes the model give the run's own time, and how far it may change the work.
+_FIT_STEPS, _FIT_BOUNDS = 3, (0.7, 1.3)
+#: How far what the trace does not determine may be from what is assumed.
+_EXTREMES = {"turns": (0.93, 1.03), "overlap_share": (0.5, 0.9), "cpu_per_byte": (0.5e-9, 4e-9), "rate": (0.98, 1.02)}
 _RESAMPLES = 2000
 
 
@@ -41,22 +43,22 @@ def whatif(run: Run, scenario: Scenario) -> Prediction:
     chosen = _blocks(measured)
     ranks = programs(run, chosen)
     rate, rtt = own_goodput(run), float((slowest_link(run) or {}).get("rtt_s") or 0.0)
-    traced = calibrate(ranks, rate, rtt, _shared_core(run))
+    traced = calibrate(ranks, rate, rtt, shared_core=_shared_core(run), one_way=run.info.get("backend") == "gloo")
     metadata = str(run.section("config").get("metadata"))
-    home = Scenario(goodput=rate)
-    replayed = np.asarray(_predict(ranks, traced, home, Assumptions(), metadata))
-    answers = np.asarray(_predict(ranks, traced, scenario, Assumptions(), metadata))
-    low, high = _interval(ranks, traced, scenario, metadata, answers)
     took = float(epoch_times_s(run, chosen).mean())
+    fitted = _Model(ranks, traced, metadata, took)
+    central = fitted.assume(Assumptions())
+    answers = np.asarray(fitted.epochs(scenario, central))
+    low, high = _interval(fitted, scenario, answers)
     return Prediction(
         epoch_s=float(answers.mean()),
         low=low,
         high=high,
         throughput_epochs_per_s=1 / float(answers.mean()),
         compute_s=float(np.mean([[program.work_s for program in rank] for rank in ranks], axis=1).max()),
-        bytes_per_rank=_bytes(ranks, traced, scenario, metadata),
+        bytes_per_rank=fitted.bytes(scenario),
         measured_s=took,
-        check_s=float(replayed.mean()),
+        check_s=float(np.mean(fitted.epochs(Scenario(goodput=rate), Assumptions()))),
         speedup=took / float(answers.mean()),
         epochs_replayed=len(chosen),
         assumptions=_said(run, scenario),
@@ -95,37 +97,58 @@ def _shared_core(run: Run) -> bool:
     return not known
 
 
-def _predict(
-    ranks: Sequence[Sequence[EpochProgram]], traced: Traced, scenario: Scenario, assumed: Assumptions, metadata: str
-) -> list[float]:
-    steps = [[step_of(program, traced, scenario, assumed, metadata) for program in rank] for rank in ranks]
-    number = len(ranks)
-    if scenario.ranks is not None and scenario.ranks != number:
-        number = scenario.ranks
-        steps = more_ranks(steps, number)
-    # The first epochs are run twice: an asynchronous epoch needs one before it, whose rows it uses.
-    led_in = [[*own[:_LEAD_IN], *own] for own in steps]
-    return simulate(led_in, machine_of(traced, scenario, number, assumed))[min(_LEAD_IN, len(steps[0])) :]
+@dataclass(frozen=True)
+class _Model:
+    """The programs of a run with what was calibrated on them; ``took_s`` is the run's own mean epoch."""
+
+    ranks: Sequence[Sequence[EpochProgram]]
+    traced: Traced
+    metadata: str
+    took_s: float
+
+    def epochs(self, scenario: Scenario, assumed: Assumptions) -> list[float]:
+        """Seconds of every replayed epoch."""
+        steps = [[self._step(program, scenario, assumed) for program in rank] for rank in self.ranks]
+        number = scenario.ranks or len(self.ranks)
+        if number != len(self.ranks):
+            steps = more_ranks(steps, number)
+        # The first epochs are run twice: an asynchronous epoch needs one before it, whose rows it uses.
+        led_in = [[*own[:_LEAD_IN], *own] for own in steps]
+        return simulate(led_in, machine_of(self.traced, scenario, number, assumed))[min(_LEAD_IN, len(steps[0])) :]
+
+    def _step(self, program: EpochProgram, scenario: Scenario, assumed: Assumptions) -> Step:
+        return step_of(program, self.traced, scenario, assumed, self.metadata)
+
+    def assume(self, assumed: Assumptions) -> Assumptions:
+        """The assumptions with the work adjusted until the model gives the run's own time, where the work decides it."""
+        home, (least, most) = Scenario(goodput=self.traced.bytes_per_s), _FIT_BOUNDS
+        work = float(np.mean([program.work_s for rank in self.ranks for program in rank]))
+        for _ in range(_FIT_STEPS):
+            missing = self.took_s - float(np.mean(self.epochs(home, assumed)))
+            if work <= 0 or abs(missing) < 1e-3 * self.took_s:
+                break
+            assumed = replace(assumed, work=min(most, max(least, assumed.work + missing / work)))
+        return assumed
+
+    def bytes(self, scenario: Scenario) -> float:
+        """Bytes an epoch of the busiest rank in its busier direction."""
+        return max(
+            float(np.mean([sum(busiest_bytes(e, scenario.bits, self.metadata) for e in p.exchanges.values()) for p in rank]))
+            for rank in self.ranks
+        )
 
 
-def _interval(
-    ranks: Sequence[Sequence[EpochProgram]], traced: Traced, scenario: Scenario, metadata: str, answers: np.ndarray
-) -> tuple[float, float]:
-    """The extremes over the corners, each widened by the spread of the replayed epochs' mean."""
-    corners = [dict(zip(_CORNERS, values, strict=True)) for values in itertools.product(*_CORNERS.values())]
-    means = [np.mean(_predict(ranks, traced, scenario, replace(Assumptions(), **c), metadata)) for c in corners]
+def _interval(model: _Model, scenario: Scenario, answers: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The mean with each assumption at its extremes, their deviations added up, and the spread of the replayed epochs' mean."""
+    middle = float(answers.mean())
+    down = up = 0.0
+    for name, extremes in _EXTREMES.items():
+        means = [np.mean(model.epochs(scenario, model.assume(Assumptions(**{name: value})))) for value in extremes]
+        down += min(0.0, *(float(mean) - middle for mean in means))
+        up += max(0.0, *(float(mean) - middle for mean in means))
     draws = np.random.default_rng(1).choice(answers, size=(_RESAMPLES, len(answers)))
-    spread = np.percentile(draws.mean(axis=1), [2.5, 97.5]) - answers.mean()
-    return float(min(means) + spread[0]), float(max(means) + spread[1])
-
-
-def _bytes(ranks: Sequence[Sequence[EpochProgram]], traced: Traced, scenario: Scenario, metadata: str) -> float:
-    """Bytes an epoch of the busiest rank, as the scenario has them."""
-    per_rank = [
-        np.mean([sum(c.bytes for c in step_of(p, traced, scenario, Assumptions(), metadata).costs.values()) for p in rank])
-        for rank in ranks
-    ]
-    return float(max(per_rank))
+    spread = np.percentile(draws.mean(axis=1), [2.5, 97.5]) - middle
+    return middle + down + float(spread[0]), middle + up + float(spread[1])
 
 
 def _said(run: Run, scenario: Scenario) -> tuple[str, ...]:

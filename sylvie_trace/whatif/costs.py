@@ -21,14 +21,18 @@ _PLAIN = 32
 class Assumptions:
     """What the trace does not determine, as factors that a prediction's interval is drawn from.
 
+    ``turns``: the share of a pair's bytes that go in turns where a connection serves both directions.
     ``overlap_share``: how much of the codec's time in a background thread was computing, when it shared a core (the rest was
-    waiting for it). ``cpu_per_byte``: seconds of a core the network takes for a byte. ``rate``: the true goodput over the
+    waiting for it). ``work``: what the main thread's work is multiplied by, so that the model gives the run's own time.
+    ``cpu_per_byte``: seconds of a core the network takes for a byte. ``rate``: the true goodput over the
     stated one.
     """
 
+    turns: float = 1.0
     overlap_share: float = 0.6
-    cpu_per_byte: float = 0.5e-9
+    cpu_per_byte: float = 2.5e-9
     rate: float = 1.0
+    work: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,7 @@ class Traced:
     gradient_s: float
     coordinate_s: float
     shared_core: bool
+    one_way: bool
 
 
 def message_bytes(rows: Rows, bits: int | None, metadata: str) -> int:
@@ -60,7 +65,24 @@ def busiest_bytes(exchange: Exchange, bits: int | None, metadata: str) -> int:
     )
 
 
-def calibrate(ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s: float, shared_core: bool) -> Traced:
+def wire_bytes(exchange: Exchange, bits: int | None, metadata: str, assumed: Assumptions, *, one_way: bool) -> float:
+    """Bytes that pass a rank's link one after the other in an exchange.
+
+    A backend that uses both directions at once (``one_way`` false) is done with the busier one. gloo has one connection a pair:
+    the second direction is announced behind the bytes of the first, so both take their turn.
+    """
+    sent = [message_bytes(rows, bits, metadata) for rows in exchange.sent]
+    received = [message_bytes(rows, bits, metadata) for rows in exchange.received]
+    busier = max(sum(sent), sum(received))
+    if not one_way:
+        return float(busier)
+    pair = max((a + b for a, b in zip(sent, received, strict=True)), default=0)
+    return max(float(busier), assumed.turns * pair)
+
+
+def calibrate(
+    ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s: float, *, shared_core: bool, one_way: bool
+) -> Traced:
     """Fixed seconds of each kind of collective: what the last rank to arrive spent in it, less the time of its bytes.
 
     Every rank waits in a collective for the last one, so the shortest of the ranks' times is that of the transfer.
@@ -71,7 +93,7 @@ def calibrate(ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s
         coordinate.append(min(p.coordinate_s for p in programs))
         for site in set.intersection(*(set(p.exchanges) for p in programs)):
             times = [t for p in programs if (t := p.exchanges[site].wire_s)]
-            size = max(busiest_bytes(p.exchanges[site], None, "") for p in programs)
+            size = max(wire_bytes(p.exchanges[site], None, "", Assumptions(), one_way=one_way) for p in programs)
             if times:
                 exchange.append(min(times) - size / bytes_per_s)
     return Traced(
@@ -81,6 +103,7 @@ def calibrate(ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s
         gradient_s=_typical(gradient),
         coordinate_s=_typical(coordinate),
         shared_core=shared_core,
+        one_way=one_way,
     )
 
 
@@ -98,7 +121,7 @@ def machine_of(traced: Traced, scenario: Scenario, ranks: int, assumed: Assumpti
     hops = 0.0 if scenario.latency_s is None else scenario.latency_s - traced.rtt_s / 2
     return Machine(
         goodput=scenario.goodput * assumed.rate,
-        burst_bytes=float(scenario.burst_bytes),
+        burst_bytes=float(scenario.burst_bytes) * (2 if traced.one_way else 1),  # each direction has its bucket
         exchange_s=max(0.0, traced.exchange_s + hops),
         gradient_s=max(0.0, traced.gradient_s + 2 * (ranks - 1) * hops),
         coordinate_s=max(0.0, traced.coordinate_s + 2 * (ranks - 1) * hops),
@@ -118,31 +141,30 @@ def step_of(program: EpochProgram, traced: Traced, scenario: Scenario, assumed: 
         site: Cost(
             exchange.encode_s * codec,
             exchange.decode_s * codec,
-            float(busiest_bytes(exchange, scenario.bits, metadata)),
+            wire_bytes(exchange, scenario.bits, metadata, assumed, one_way=traced.one_way),
         )
         for site, exchange in program.exchanges.items()
     }
     schedule = scenario.schedule if scenario.schedule in ("sync", ASYNC) else program.mode
     return Step(
         mode=schedule,
-        ops=_own_work(program, traced, kept, assumed.cpu_per_byte),
+        ops=_own_work(program, traced, kept, assumed),
         costs=costs,
         gradient_bytes=float(program.gradient_bytes),
     )
 
 
-def _own_work(program: EpochProgram, traced: Traced, kept: float, cpu_per_byte: float) -> tuple[Op, ...]:
+def _own_work(program: EpochProgram, traced: Traced, kept: float, assumed: Assumptions) -> tuple[Op, ...]:
     """The main thread's work without what the background took from its core while both ran."""
-    total = program.work_s
-    if not traced.shared_core or total <= 0:
-        return program.ops
-    sizes = sum(busiest_bytes(exchange, None, "") for exchange in program.exchanges.values())
-    if program.mode == ASYNC:
-        codec = sum(exchange.encode_s + exchange.decode_s for exchange in program.exchanges.values())
-        taken = kept * codec + cpu_per_byte * sizes
-    else:
-        taken = cpu_per_byte * min(sizes, traced.bytes_per_s * _beside(program))
-    factor = max(0.5, 1 - taken / total)
+    total, taken = program.work_s, 0.0
+    if traced.shared_core and total > 0:
+        sizes = sum(wire_bytes(each, None, "", assumed, one_way=traced.one_way) for each in program.exchanges.values())
+        if program.mode == ASYNC:
+            codec = sum(exchange.encode_s + exchange.decode_s for exchange in program.exchanges.values())
+            taken = kept * codec + assumed.cpu_per_byte * sizes
+        else:
+            taken = assumed.cpu_per_byte * min(sizes, traced.bytes_per_s * _beside(program))
+    factor = max(0.5, 1 - taken / total) * assumed.work if total > 0 else 1.0
     return tuple(replace(op, seconds=op.seconds * factor) if op.kind == WORK else op for op in program.ops)
 
 

@@ -150,14 +150,15 @@ class _World:
         """The token bucket drains while bytes move faster than the rate, and fills again while they do not."""
         burst = self.machine.burst_bytes
         if moving and self.tokens > 0:
-            self.tokens = max(0.0, self.tokens - (_BURST_RATE - self.machine.goodput) * step)
+            left = self.tokens - (_BURST_RATE - self.machine.goodput) * step
+            self.tokens = left if left >= 1 else 0.0  # of a rounding's remainder nothing can be drained
         elif not moving:
             self.tokens = min(burst, self.tokens + self.machine.goodput * step)
 
     def _rates(self) -> list[float]:
         machine = self.machine
         flows = sum(task.kind == _LINK for task in self.tasks)
-        speed = max(_BURST_RATE, machine.goodput) if self.tokens > _TINY else machine.goodput
+        speed = max(_BURST_RATE, machine.goodput) if self.tokens > 0 else machine.goodput
         stolen = min(0.9, machine.cpu_per_byte * speed) if flows else 0.0
         threads = [0] * self.ranks
         for task in self.tasks:

@@ -42,5 +42,5 @@ class Codec(Protocol):
     def decode(self, body: Tensor, layout: BodyLayout, out: Tensor) -> None:
         """Restore ``scale·q + min`` of every row, in plan order, into ``out`` (float32 [m, D])."""
 
-    def check(self) -> None:
-        """Raise the error of an earlier ``encode`` that has not been seen yet; waits for all of them."""
+    def check(self, *, wait: bool = True) -> None:
+        """Raise the error of an earlier ``encode`` that has not been seen yet; of all, or of those done without waiting."""

@@ -102,5 +102,5 @@ class CpuCodec:
                 out.detach().view(-1).numpy(),
             )
 
-    def check(self) -> None:
+    def check(self, *, wait: bool = True) -> None:
         """Errors were raised where they happened."""

@@ -134,10 +134,10 @@ class CudaCodec:
                 **shape,
             )
 
-    def check(self) -> None:
-        """Wait for every encoded message and raise NonFiniteRowError (or ValueError) for the first with a bad
-        row."""
-        self._read_status(wait=True)
+    def check(self, *, wait: bool = True) -> None:
+        """Raise NonFiniteRowError (or ValueError) for the first encoded message with a bad row, having waited
+        for them all or looking only at those that the device is done with."""
+        self._read_status(wait=wait)
 
     def _read_status(self, *, wait: bool) -> None:
         while True:

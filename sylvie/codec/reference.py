@@ -147,5 +147,5 @@ class ReferenceCodec:
             codes = unpack_planar(body[position], bits, layout.dim).to(torch.float32)
             out[selected] = scale[selected, None] * codes + low[selected, None]
 
-    def check(self) -> None:
+    def check(self, *, wait: bool = True) -> None:
         """Errors were raised where they happened."""

@@ -124,13 +124,18 @@ class HaloExchange:
         On a device it waits for the rows that were used, which whoever knows the epoch's loss has waited for already.
         """
         self._worker.check()
-        if self._codec is not None:
-            with self._naming_rows():
-                self._codec.check()
         uses, self._uses = self._uses, []
+        for use in uses:
+            self._check_headers(use.flight)
+        self._check_rows(wait=False)  # what is under way for the next epoch is not waited for
         for use in uses:
             self._note(use)
         self._look()
+
+    def _check_rows(self, *, wait: bool) -> None:
+        if self._codec is not None:
+            with self._naming_rows():
+                self._codec.check(wait=wait)
 
     def row_weight(self, dtype: torch.dtype) -> Tensor | None:
         """What every halo row [h, 1] counts in a sum: n/k or 0 under sampling, None where all rows travel."""
@@ -189,6 +194,7 @@ class HaloExchange:
         self._previous.clear()
         self._latest.clear()
         self.end_epoch()
+        self._check_rows(wait=True)
 
     def peers(self, site: Site) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(send, receive) peers of the site's round in its direction."""

@@ -175,8 +175,8 @@ class Failing:
         self._count("decode")
         self._inner.decode(*args)
 
-    def check(self) -> None:
-        self._inner.check()
+    def check(self, *, wait: bool = True) -> None:
+        self._inner.check(wait=wait)
 
 
 @pytest.mark.parametrize("schedule", ["sync", "async"])

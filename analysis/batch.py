@@ -13,6 +13,7 @@ rest again. Exit codes are those of sylvie-train.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import os
@@ -20,7 +21,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def _rank(world: World, jobs: Sequence[Job]) -> int:
                 session = _start(job, world)
                 session.run()
             gc.collect()
+            _give_back_memory()
         leave(world)
     except Exception as error:
         return end_failed(error, training=session is not None and session.training)
@@ -142,6 +144,12 @@ def _output_to(log: Path) -> Iterator[None]:
             os.dup2(old, stream)
             os.close(old)
         os.close(target)
+
+
+def _give_back_memory() -> None:
+    """Hand freed memory back to the kernel (glibc): what one run has kept for its epochs fits the next one badly."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What each width, mask, controller and form of metadata costs in quality and saves in bytes; rows are never stale here.
 
-Pubmed under METIS, where messages matter little and seeds matter much, and a case that counts: wordnet in four random
-parts. Everything is compared with 32 bits of the same seed. A row at a width between the fixed ones is also compared with
+Pubmed under METIS, where messages matter little and seeds matter much, and two cases that count: a generated graph and
+wordnet, both in four random parts. Everything is compared with 32 bits of the same seed. A row at a width between the fixed ones is also compared with
 the straight line between its neighbours at the same bytes: above 0 a mask spends its bytes better than one width for all.
 Times on a link come from one short run a setting on two emulated hosts.
 """
@@ -98,8 +98,12 @@ def _cases(quick: bool, out: Path) -> list[tuple[str, Options, range]]:
         small: Options = {"dataset": "generator:nodes=2000", "layers": 2, "hidden": 32, "epochs": 30}
         split: Options = {"partition": random_assignment("generator:nodes=2000", 2, out)}
         return [("A generated graph in 2 random parts", small | split, range(2))]
+    name = "generator:nodes=12000,degree=10,features=64"
+    generated: Options = {"dataset": name, "layers": 2, "hidden": 64, "parts": 4, "epochs": 60}
+    generated |= {"partition": random_assignment(name, 4, out)}
     wordnet: Options = {"parts": 4, "partition": random_assignment("wordnet30_lexname", 4, out), "epochs": 40}
     return [
+        ("A generated graph, GraphSAGE, 4 random parts (a case that counts)", generated, range(5)),
         ("Pubmed, GraphSAGE, 2 METIS parts", PUBMED | {"epochs": 40}, range(10)),
         ("Pubmed, GCN, 2 METIS parts", PUBMED | {"model": "gcn", "epochs": 40}, range(10)),
         ("Wordnet, GraphSAGE, 4 random parts (a case that counts)", WORDNET | wordnet, range(3)),

@@ -1,7 +1,8 @@
 """What each width, mask, controller and form of metadata costs in quality and saves in bytes; rows are never stale here.
 
 Pubmed under METIS, where messages matter little and seeds matter much, and two cases that count: a generated graph and
-wordnet, both in four random parts. Everything is compared with 32 bits of the same seed. A row at a width between the fixed ones is also compared with
+wordnet, both in four random parts. Everything is compared with 32 bits of the same seed. A row at a width between the fixed
+ones is also compared with
 the straight line between its neighbours at the same bytes: above 0 a mask spends its bytes better than one width for all.
 Times on a link come from one short run a setting on two emulated hosts.
 """

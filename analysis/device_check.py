@@ -1,6 +1,6 @@
 """`python -m analysis.device_check`: what no test on the host can show, on a machine with one CUDA device and no network.
 
-    python -m analysis.device_check --prepare DIR    where METIS is: cut the small graphs that the check trains on (about 20 MB)
+    python -m analysis.device_check --prepare DIR    where METIS is: cut the small graphs that the check trains on (about 40 MB)
     python -m analysis.device_check DIR [--json]     on the device machine; minutes. Exit code 1 where a check fails
 
 It checks that the CUDA codec gives the reference codec's bytes, and at what share of a device copy's rate; that rows which a

@@ -128,6 +128,8 @@ class Trainer:
         loss = self._forward_backward()
         with self._span(schema.SPAN_GRADIENT_ALLREDUCE):
             allreduce_bytes = self._gradients.finish()
+        if self.exchange is not None:
+            self.exchange.release()
         with self._span(schema.SPAN_OPTIMISER):
             self.optimiser.step()
         loss_sum = float(loss)  # on a device the host catches up here, and only here

@@ -9,7 +9,8 @@ An exchange has five phases; each is one method here and one group of fields in 
 5. *take*: the main thread receives the rows that its mode calls for, waiting if it must.
 
 Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous
-epochs leave phases 2 to 4 to the worker and take the rows of the epoch before.
+epochs leave phases 2 to 4 to the worker and take the rows of the epoch before. There the last message of a backward pass has
+an epoch's time to arrive, and the first layer's weight gradient none: the message leaves after it (``release``).
 
 On a device "main thread" and "worker" are the current and the communication stream, and the host is ahead of both. What it
 can only know later — the received headers and with them the rows' age, whether encoded rows were finite, the times — it
@@ -103,6 +104,9 @@ class HaloExchange:
         self._previous: dict[Site, Flight] = {}
         self._unlabelled: deque[Flight] = deque()
         self._uses: list[_Use] = []
+        self._newest: Site | None = None  # what was posted last, in this epoch and at the end of the last one
+        self._final: Site | None = None
+        self._held: Flight | None = None
 
     @property
     def setting(self) -> Setting:
@@ -115,6 +119,7 @@ class HaloExchange:
             raise ValueError("epoch 0 cannot be asynchronous: there are no earlier rows")
         self.end_epoch()
         self._setting = setting
+        self._final, self._newest = self._newest, None
         if self._sampler is not None:
             self._selection = None
 
@@ -123,6 +128,7 @@ class HaloExchange:
 
         On a device it waits for the rows that were used, which whoever knows the epoch's loss has waited for already.
         """
+        self.release()
         self._worker.check()
         uses, self._uses = self._uses, []
         for use in uses:
@@ -166,15 +172,27 @@ class HaloExchange:
             flight.ticket = self._worker.submit(lambda: self._transfer(flight))
         else:
             flight.times.queued = self._moment()
-            flight.ticket = self._worker.submit(lambda: self._run_in_background(flight))
+            flight.ticket = self._worker.submit(lambda: self._encode(flight, BACKGROUND))
+            if site == self._final and site.direction == BACKWARD:
+                self._held = flight
+            else:
+                self._send_off(flight)
+        self._newest = site
         self._look()
+
+    def release(self) -> None:
+        """Let the message go that was held back for the weight gradients; after their sum at the latest."""
+        flight, self._held = self._held, None
+        if flight is not None:
+            self._send_off(flight)
 
     def take(self, site: Site) -> Tensor:
         """The rows [arrivals, D] that this epoch uses at ``site``: its own (sync) or the last epoch's (async)."""
         now = self._setting
         due = now.epoch if now.mode == SYNC else now.epoch - 1
         if now.mode == SYNC:
-            flight = self._latest.get(site)
+            # Of many rounds one at a time is in memory: nobody will ask for these rows again.
+            flight = self._latest.pop(site, None) if len(self.rounds) > 1 else self._latest.get(site)
             self._drop(self._previous.pop(site, None))
         else:
             flight = self._previous.pop(site, None)
@@ -390,10 +408,14 @@ class HaloExchange:
         flight.times.decode, flight.times.decode_thread = (started, self._moment()), thread
         self._ranges.pop()
 
-    def _run_in_background(self, flight: Flight) -> None:
-        self._encode(flight, BACKGROUND)
-        self._transfer(flight)
-        self._decode(flight, BACKGROUND)
+    def _send_off(self, flight: Flight) -> None:
+        """Leave wire and decoding of encoded rows to the worker."""
+
+        def run() -> None:
+            self._transfer(flight)
+            self._decode(flight, BACKGROUND)
+
+        flight.ticket = self._worker.submit(run)
 
     def _wait(self, flight: Flight) -> None:
         assert flight.ticket is not None

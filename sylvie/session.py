@@ -106,7 +106,7 @@ class Session:
             console.watch(lambda: trainer.ledger.waited_ns)
             with self._timed(schema.SPAN_INPUT_HALO):
                 trainer.prepare()
-            self._write_run_json(partition, levels, plan)
+            self._write_run_json(partition, levels, plan, trainer.gradients.bucket_bytes)
             self.spans.append(_span(schema.SPAN_STARTUP, self.started_ns, clock()))
             for span in self.spans:
                 recorder.record(span)
@@ -217,7 +217,9 @@ class Session:
             },
         )
 
-    def _write_run_json(self, partition: Partition, levels: BoundaryLevels, plan: ExchangePlan) -> None:
+    def _write_run_json(
+        self, partition: Partition, levels: BoundaryLevels, plan: ExchangePlan, gradient_buckets: list[int]
+    ) -> None:
         hosts = gather_text(self.world, host_name())
         links, self.probe_bytes = measure_links(self.world, hosts, clock)
         facts = environment.device_facts(self.placement.device)
@@ -225,6 +227,7 @@ class Session:
         devices = [{"rank": rank, "host": host, **facts, "device": names[rank]} for rank, host in enumerate(hosts)]
         if self.world.rank == 0:
             content = describe(self, partition, levels, devices, links)
+            content["gradient_bucket_bytes"] = gradient_buckets
             if self.world.world_size > 1:
                 content["boundary"]["by_degree"] = levels_by_degree(partition, plan)
             self.run_dir.write_run_json(content)

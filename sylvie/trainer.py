@@ -79,7 +79,8 @@ class Trainer:
     _spans: list[tuple[str, SupportsInt, SupportsInt]] = field(default_factory=list)
 
     @cached_property
-    def _gradients(self) -> GradientSum:
+    def gradients(self) -> GradientSum:
+        """The sum of weight gradients over ranks."""
         return GradientSum(self.model.parameters(), self.reducer)
 
     @cached_property
@@ -127,7 +128,7 @@ class Trainer:
             self.exchange.begin_epoch(Setting(epoch=epoch, mode=mode, base=base))
         loss = self._forward_backward()
         with self._span(schema.SPAN_GRADIENT_ALLREDUCE):
-            allreduce_bytes = self._gradients.finish()
+            allreduce_bytes = self.gradients.finish()
         if self.exchange is not None:
             self.exchange.release()
         with self._span(schema.SPAN_OPTIMISER):
@@ -150,7 +151,7 @@ class Trainer:
     def _forward_backward(self) -> Tensor:
         """One pass; returns this rank's share of the global mean loss. Backward runs on this thread, on a device, too."""
         self.optimiser.zero_grad()
-        self._gradients.begin()
+        self.gradients.begin()
         self.graph.halo.begin_forward()
         with self._span(schema.SPAN_FORWARD):
             logits = self.model(self.graph, self.x)

@@ -42,6 +42,11 @@ class GradientSum:
             for p in self._parameters:
                 p.register_post_accumulate_grad_hook(completed)  # type: ignore[no-untyped-call]
 
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """Bytes that this rank sends for every bucket, in the order in which their sums start; nothing on a single rank."""
+        return [sum(ring_bytes(p, self._reducer.world_size) for p in bucket) for bucket in self._buckets]
+
     def begin(self) -> None:
         """Before backward: nothing is there yet. Without this call the next ``finish`` would hand out old sums."""
         assert not self._missing, "begin() before the last finish()"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sylvie_trace.epochs import common_epochs, epoch_times_s, measured_epochs
-from sylvie_trace.job import slowest_link
+from sylvie_trace.job import hosts_of, slowest_link
 from sylvie_trace.reader import Run
 from sylvie_trace.whatif.costs import Assumptions, Traced, busiest_bytes, calibrate, machine_of, step_of
 from sylvie_trace.whatif.program import EpochProgram, programs
@@ -43,7 +43,7 @@ def whatif(run: Run, scenario: Scenario) -> Prediction:
     chosen = _blocks(measured)
     ranks = programs(run, chosen)
     rate, rtt = own_goodput(run), float((slowest_link(run) or {}).get("rtt_s") or 0.0)
-    traced = calibrate(ranks, rate, rtt, shared_core=_shared_core(run), one_way=run.info.get("backend") == "gloo")
+    traced = calibrate(ranks, rate, rtt, shared_core=_shared_core(run), one_way=_one_way(run))
     metadata = str(run.section("config").get("metadata"))
     took = float(epoch_times_s(run, chosen).mean())
     fitted = _Model(ranks, traced, metadata, took)
@@ -95,6 +95,11 @@ def _shared_core(run: Run) -> bool:
         if share < int(device.get("threads") or 1) + 1:
             return True
     return not known
+
+
+def _one_way(run: Run) -> bool:
+    """Whether a connection's two directions take turns: in gloo's fused collective, which serves one host alone."""
+    return run.info.get("backend") == "gloo" and hosts_of(run) == 1
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def calibrate(
     """
     exchange, gradient, coordinate = [], [], []
     for programs in zip(*ranks, strict=True):
-        gradient.append(min(p.gradient_s for p in programs) - max(p.gradient_bytes for p in programs) / bytes_per_s)
+        gradient.append(min(p.gradient_s for p in programs) - max(p.gradient_bytes[-1] for p in programs) / bytes_per_s)
         coordinate.append(min(p.coordinate_s for p in programs))
         for site in set.intersection(*(set(p.exchanges) for p in programs)):
             times = [t for p in programs if (t := p.exchanges[site].wire_s)]
@@ -150,7 +150,7 @@ def step_of(program: EpochProgram, traced: Traced, scenario: Scenario, assumed: 
         mode=schedule,
         ops=_own_work(program, traced, kept, assumed),
         costs=costs,
-        gradient_bytes=float(program.gradient_bytes),
+        gradient_bytes=tuple(map(float, program.gradient_bytes)),
     )
 
 

@@ -64,14 +64,17 @@ class Op:
 
 @dataclass(frozen=True)
 class EpochProgram:
-    """A rank's epoch. ``gradient_s`` and ``coordinate_s`` are the spans' lengths, waiting for others included."""
+    """A rank's epoch. ``gradient_bytes`` are those of every bucket, in the order of summing.
+
+    ``gradient_s`` and ``coordinate_s`` are the spans' lengths, waiting for others included.
+    """
 
     epoch: int
     mode: str
     base: int
     ops: tuple[Op, ...]
     exchanges: dict[Site, Exchange]
-    gradient_bytes: int
+    gradient_bytes: tuple[int, ...]
     gradient_s: float
     coordinate_s: float
 
@@ -100,6 +103,13 @@ def programs(run: Run, epochs: Sequence[int]) -> list[list[EpochProgram]]:
     return [_Rank(run, trace).programs(epochs) for trace in run.ranks]
 
 
+def _buckets(run: Run) -> tuple[int, ...]:
+    """Bytes that a rank sends for every bucket of weight gradients; none when run.json does not say."""
+    sizes = run.info.get("gradient_bucket_bytes")
+    known = isinstance(sizes, list) and all(isinstance(size, int) for size in sizes)
+    return tuple(sizes) if isinstance(sizes, list) and known else ()
+
+
 class _Rank:
     """Reads one rank's programs."""
 
@@ -112,6 +122,7 @@ class _Rank:
         self.spans = {name: self._spans(run, name) for name in (SPAN_GRADIENT_ALLREDUCE, SPAN_COORDINATE)}
         self.records = {record.epoch: record for record in trace.epochs}
         self.offsets = self._take_offsets()
+        self.buckets = _buckets(run)
 
     def _spans(self, run: Run, name: str) -> dict[int, tuple[int, int]]:
         code = run.span_names.get(name, -1)
@@ -211,7 +222,7 @@ class _Rank:
             base=record.base_bits,
             ops=tuple(ops),
             exchanges={flight.site: self._exchange(flight) for flight in flights},
-            gradient_bytes=record.gradient_allreduce_bytes,
+            gradient_bytes=self.buckets or (record.gradient_allreduce_bytes,),
             gradient_s=(gradient[1] - gradient[0]) / 1e9,
             coordinate_s=(coordinate[1] - coordinate[0]) / 1e9,
         )

@@ -29,4 +29,4 @@ def _scaled(step: Step, work: float, surface: float, ranks: int, before: int) ->
     }
     ring = ((ranks - 1) / ranks) / ((before - 1) / before)
     ops = tuple(replace(op, seconds=op.seconds * work) if op.kind == WORK else op for op in step.ops)
-    return replace(step, ops=ops, costs=costs, gradient_bytes=step.gradient_bytes * ring)
+    return replace(step, ops=ops, costs=costs, gradient_bytes=tuple(size * ring for size in step.gradient_bytes))

@@ -1,7 +1,8 @@
 """A small simulator of ranks, cores and one network: every rank's program replayed under a scenario.
 
-A rank has a main thread, which runs its program, and a background thread, which works off what the main thread posts, one
-exchange after the other. Work is served by cores, bytes by the link; whoever shares a core or the link gets an equal part.
+A rank has a main thread, which runs its program, a background thread, which works off what the main thread posts, one
+exchange after the other, and one that sums weight gradients, bucket by bucket while backward runs. Work is served by cores,
+bytes by the link; whoever shares a core or the link gets an equal part.
 A collective starts when its last rank is ready, takes a fixed time and then its bytes: those of the busiest rank.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from sylvie_trace.schema import ASYNC
+from sylvie_trace.columns import DIRECTIONS
+from sylvie_trace.schema import ASYNC, BACKWARD
 from sylvie_trace.whatif.program import COORDINATE, GRADIENT, POST, TAKE, WORK, Op, Site
 
 _CPU, _DELAY, _LINK = "cpu", "delay", "link"
 _TINY = 1e-12
+_BACKWARD = DIRECTIONS[BACKWARD]
 #: A shaped link's burst passes at this rate, bytes/s.
 _BURST_RATE = 1e9
 
@@ -30,12 +33,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Step:
-    """A rank's epoch in the scenario: ops in order, costs by site, bytes of the weight gradients."""
+    """A rank's epoch in the scenario: ops in order, costs by site, bytes of the weight gradients by bucket."""
 
     mode: str
     ops: tuple[Op, ...]
     costs: dict[Site, Cost]
-    gradient_bytes: float
+    gradient_bytes: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,7 @@ def simulate(steps: Sequence[Sequence[Step]], machine: Machine) -> list[float]:
     for rank in range(count):
         world.advance(_main(world, rank, steps[rank], starts[rank]))
         world.advance(_background(world, rank, steps[rank]))
+        world.advance(_sums(world, rank, steps[rank]))
     world.run()
     assert all(len(each) == len(steps[0]) + 1 for each in starts), "the programs of the ranks do not fit each other"
     return [max(own[i + 1] - own[i] for own in starts) for i in range(len(steps[0]))]
@@ -194,21 +198,59 @@ def _main(world: _World, rank: int, steps: Sequence[Step], starts: list[float]) 
     for place, step in enumerate(steps):
         starts.append(world.now)
         posted.append(set())
+        backward = [op.site for op in step.ops if op.kind == POST and op.site is not None and op.site[2] == _BACKWARD]
+        due = _sums_due(backward, len(step.gradient_bytes))
+        held = None
         for op in step.ops:
             if op.kind == WORK:
                 yield (_CPU, rank, op.seconds)
             elif op.kind == GRADIENT:
-                yield ("meet", (GRADIENT, place), machine.gradient_s, step.gradient_bytes)
+                for bucket in range(len(step.gradient_bytes)):
+                    world.signal(("gradients", rank, place, bucket))
+                yield ("wait", ("summed", rank, place))
+                _let_go(world, rank, place, held)
+                held = None
             elif op.kind == COORDINATE:
                 yield ("meet", (COORDINATE, place), machine.coordinate_s, 0.0)
             elif op.kind == POST and op.site is not None:
                 if step.mode != ASYNC:
                     yield (_CPU, rank, step.costs[op.site].encode_s)
                 posted[place].add(op.site)
-                world.signal(("queue", rank, place, op.site))
+                if step.mode == ASYNC and backward and op.site == backward[-1]:
+                    held = op.site  # it leaves behind the weight gradients
+                else:
+                    world.signal(("queue", rank, place, op.site))
+                for bucket in due.get(op.site, ()):
+                    world.signal(("gradients", rank, place, bucket))
             elif op.kind == TAKE and op.site is not None:
                 yield from _take(rank, place, op.site, steps, posted)
+        _let_go(world, rank, place, held)
     starts.append(world.now)
+
+
+def _let_go(world: _World, rank: int, place: int, held: Site | None) -> None:
+    """Queue what was held back, if anything was."""
+    if held is not None:
+        world.signal(("queue", rank, place, held))
+
+
+def _sums_due(backward: Sequence[Site], buckets: int) -> dict[Site, list[int]]:
+    """With which post of a backward pass the gradients of which buckets are there: spread evenly, the last one's at the end."""
+    due: dict[Site, list[int]] = {}
+    for bucket in range(buckets - 1 if backward else 0):
+        place = -(-(bucket + 1) * len(backward) // (buckets - 1)) - 1
+        due.setdefault(backward[place], []).append(bucket)
+    return due
+
+
+def _sums(world: _World, rank: int, steps: Sequence[Step]) -> Thread:
+    """Sums buckets in their order, each as soon as its gradients are there."""
+    for place, step in enumerate(steps):
+        for bucket, size in enumerate(step.gradient_bytes):
+            yield ("wait", ("gradients", rank, place, bucket))
+            last = bucket == len(step.gradient_bytes) - 1
+            yield ("meet", (GRADIENT, place, bucket), world.machine.gradient_s if last else 0.0, size)
+        world.signal(("summed", rank, place))
 
 
 def _take(rank: int, place: int, site: Site, steps: Sequence[Step], posted: Sequence[set[Site]]) -> Thread:

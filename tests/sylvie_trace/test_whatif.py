@@ -40,7 +40,7 @@ def step(mode: str, before: float, beside: float, after: float, cost: Cost, grad
         Op(GRADIENT),
         Op(COORDINATE),
     )
-    return Step(mode, ops, {SITE: cost}, gradient)
+    return Step(mode, ops, {SITE: cost}, (gradient,))
 
 
 def machine(**changes: Any) -> Machine:
@@ -94,8 +94,22 @@ def test_a_burst_of_any_size_comes_to_an_end() -> None:
 def test_two_transfers_share_the_link() -> None:
     """In an asynchronous epoch the weight gradients travel beside the rows."""
     ops = (Op(POST, site=SITE), Op(GRADIENT), Op(COORDINATE))
-    both = Step("async", ops, {SITE: Cost(0.0, 0.0, 100.0)}, 100.0)
+    both = Step("async", ops, {SITE: Cost(0.0, 0.0, 100.0)}, (100.0,))
     assert simulate([[both]] * 2, MACHINE) == pytest.approx([2.0])
+
+
+def test_weight_gradients_travel_behind_backward_bucket_by_bucket() -> None:
+    """Of three buckets two go with the posts of backward, and the last message of an asynchronous one after all sums."""
+    sites = [(3, 0, 1, 0), (2, 0, 1, 0)]
+    ops = (Op(WORK, 1.0), Op(POST, site=sites[0]), Op(WORK, 4.0), Op(POST, site=sites[1]), Op(WORK, 4.0), Op(GRADIENT))
+    costs = {site: Cost(0.0, 0.0, 100.0) for site in sites}
+    buckets = (100.0, 200.0, 50.0)
+    steps = [[Step("async", ops, costs, buckets)]] * 2
+    # Sums: 1 s beside rows that share the link until 3 s, 2 s from 5 s, the last half second from 9 s.
+    assert simulate(steps, MACHINE) == pytest.approx([9.5])
+    behind = [[Step("async", (*ops, Op(TAKE, site=sites[1])), costs, buckets)] * 3] * 2
+    assert simulate(behind, MACHINE)[1:] == pytest.approx([9.5, 9.5], abs=0.6)
+    assert simulate([[Step("async", ops[:-2], costs, buckets)]] * 2, MACHINE) == pytest.approx([5.0])  # no sum: nobody waits
 
 
 def made(synthetic: Make, schedule: str = "sync", cores: int = 2, **changes: Any) -> Any:

@@ -52,6 +52,10 @@ class IdleReducer:
         """The sum."""
         return self._inner.sum_(tensor)
 
+    def gather(self, values: Tensor) -> Tensor:
+        """All ranks' values."""
+        return self._inner.gather(values)
+
     def start_sum(self, tensor: Tensor) -> Callable[[], None]:
         """Nothing."""
         return lambda: None

@@ -144,7 +144,7 @@ def build_trainer(
         ledger=train_ledger,
         eval_ledger=eval_ledger,
         input_ledger=input_ledger,
-        coordinator=Coordinator(build_controller(config), reducer, rule_clock, plan.rank),
+        coordinator=Coordinator(build_controller(config), reducer, rule_clock),
         reducer=reducer,
         recorder=recorder,
         ranges=ranges,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sylvie.exchange.reduce import Reducer, sum_control
+from sylvie.exchange.reduce import Reducer, gather_control
 from sylvie_trace.decision import Controller, Verdict
 from sylvie_trace.schema import SYNC
 
@@ -49,21 +49,19 @@ class RuleClock:
 class Coordinator:
     """Sums up an epoch over ranks and steps the controller."""
 
-    def __init__(self, controller: Controller, reducer: Reducer, clock: RuleClock, rank: int) -> None:
+    def __init__(self, controller: Controller, reducer: Reducer, clock: RuleClock) -> None:
         self.controller = controller
-        self._reducer, self._clock, self._rank = reducer, clock, rank
+        self._reducer, self._clock = reducer, clock
 
     def close_epoch(self, epoch: int, loss_sum: float, et_s: float, sent_bytes: int, mode: str) -> Coordinated:
         """Close ``epoch`` with this rank's share of the global mean loss, its time and its sent bytes.
 
         Raises ValueError for a non-finite loss, with the first such rank; RuntimeError when ranks disagree.
         """
-        world = self._reducer.world_size
         finite = math.isfinite(loss_sum)
         mine = [loss_sum if finite else 0.0, et_s, float(self.controller.digest()), float(sent_bytes), float(not finite)]
-        slots = torch.zeros(len(mine), world, dtype=torch.float64)
-        slots[:, self._rank] = torch.tensor(mine, dtype=torch.float64)
-        losses, times, digests, sent, broken = sum_control(self._reducer, slots)
+        everyone = gather_control(self._reducer, torch.tensor(mine, dtype=torch.float64))
+        losses, times, digests, sent, broken = everyone.T
         if bool(broken.any()):
             raise ValueError(
                 f"the loss of rank {int(broken.argmax())} is not finite in epoch {epoch}; "

@@ -129,8 +129,6 @@ class Trainer:
         loss = self._forward_backward()
         with self._span(schema.SPAN_GRADIENT_ALLREDUCE):
             allreduce_bytes = self.gradients.finish()
-        if self.exchange is not None:
-            self.exchange.release()
         with self._span(schema.SPAN_OPTIMISER):
             self.optimiser.step()
         loss_sum = float(loss)  # on a device the host catches up here, and only here
@@ -140,6 +138,8 @@ class Trainer:
             if self.exchange is not None:
                 self.exchange.end_epoch()
             closed = self.coordinator.close_epoch(epoch, loss_sum, taken_ns * 1e-9, totals.nbytes + allreduce_bytes, mode)
+        if self.exchange is not None:
+            self.exchange.release()
         end = self.clock()
         self.ranges.pop()
         self.gradient_bytes += allreduce_bytes

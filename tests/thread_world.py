@@ -85,6 +85,9 @@ class ThreadReducer:
         self.sum_(tensor)
         return lambda: None
 
+    def gather(self, values: Tensor) -> Tensor:
+        return torch.stack(self._meeting.exchange(self._rank, values.clone()))
+
     def close(self) -> None: ...
 
 

@@ -10,7 +10,7 @@ An exchange has five phases; each is one method here and one group of fields in 
 
 Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous
 epochs leave phases 2 to 4 to the worker and take the rows of the epoch before. There the last message of a backward pass has
-an epoch's time to arrive, and the first layer's weight gradient none: the message leaves after it (``release``).
+an epoch's time to arrive, and the first layer's weight gradient none: the message leaves behind it (``release``).
 
 On a device "main thread" and "worker" are the current and the communication stream, and the host is ahead of both. What it
 can only know later — the received headers and with them the rows' age, whether encoded rows were finite, the times — it
@@ -117,6 +117,7 @@ class HaloExchange:
         """Enter an epoch; rows posted from now on belong to it."""
         if setting.mode == ASYNC and setting.epoch == 0:
             raise ValueError("epoch 0 cannot be asynchronous: there are no earlier rows")
+        self.release()
         self.end_epoch()
         self._setting = setting
         self._final, self._newest = self._newest, None
@@ -128,7 +129,6 @@ class HaloExchange:
 
         On a device it waits for the rows that were used, which whoever knows the epoch's loss has waited for already.
         """
-        self.release()
         self._worker.check()
         uses, self._uses = self._uses, []
         for use in uses:
@@ -181,7 +181,7 @@ class HaloExchange:
         self._look()
 
     def release(self) -> None:
-        """Let the message go that was held back for the weight gradients; after their sum at the latest."""
+        """Let the message go that was held back; once the epoch's weight gradients and coordination are through."""
         flight, self._held = self._held, None
         if flight is not None:
             self._send_off(flight)
@@ -206,6 +206,7 @@ class HaloExchange:
 
     def drain(self) -> None:
         """Receive and drop what is still in flight at the end of a run."""
+        self.release()
         self.end_epoch()
         for flight in (*self._previous.values(), *self._latest.values()):
             self._drop(flight)

@@ -87,12 +87,21 @@ class GradientSum:
 
 
 def _bucketed(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """A few buckets of about equal bytes, in the reverse order of the parameters."""
-    total = sum(p.numel() * p.element_size() for p in parameters)
-    enough = max(total // _BUCKETS, _SMALLEST_BYTES)
+    """A few buckets in the reverse order of the parameters, about equal in bytes; the last, which nothing hides, is small."""
+    last: list[Tensor] = []
+    for p in parameters:
+        if _nbytes(last) >= _SMALLEST_BYTES:
+            break
+        last.insert(0, p)
+    rest = parameters[len(last) :]
+    enough = max(_nbytes(rest) // (_BUCKETS - 1), _SMALLEST_BYTES)
     buckets: list[list[Tensor]] = [[]]
-    for p in reversed(parameters):
-        if sum(q.numel() * q.element_size() for q in buckets[-1]) >= enough:
+    for p in reversed(rest):
+        if _nbytes(buckets[-1]) >= enough:
             buckets.append([])
         buckets[-1].append(p)
-    return [bucket for bucket in buckets if bucket]
+    return [bucket for bucket in (*buckets, last) if bucket]
+
+
+def _nbytes(tensors: Iterable[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)

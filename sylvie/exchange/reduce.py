@@ -26,6 +26,9 @@ class Reducer(Protocol):
     def start_sum(self, tensor: Tensor) -> Callable[[], None]:
         """Begin the same and return at once; calling the result waits. Sums that were started meet in the order of starting."""
 
+    def gather(self, values: Tensor) -> Tensor:
+        """Every rank's vector of the host's: [k] -> [N, k]; its bytes are the caller's to count."""
+
     def close(self) -> None:
         """Give back what it holds."""
 
@@ -60,6 +63,10 @@ class SingleReducer(_SumsAtOnce):
         """The tensor."""
         return tensor
 
+    def gather(self, values: Tensor) -> Tensor:
+        """[k] -> [1, k]."""
+        return values.unsqueeze(0)
+
 
 class GroupReducer:
     """All-reduces on torch.distributed's default group; those that run behind other work on a group of their own."""
@@ -83,6 +90,10 @@ class GroupReducer:
             work.wait()
 
         return wait
+
+    def gather(self, values: Tensor) -> Tensor:
+        """[k] -> [N, k]."""
+        return _gather(values, self.world_size)
 
     def close(self) -> None:
         """Leave the group."""
@@ -113,6 +124,12 @@ class StreamReducer(_SumsAtOnce):
         self._streams.follow(done)
         return tensor
 
+    def gather(self, values: Tensor) -> Tensor:
+        """[k] -> [N, k], as a sum in which every rank has a row of its own; the host waits for it."""
+        rows = torch.zeros(self.world_size, len(values), dtype=values.dtype)
+        rows[dist.get_rank()] = values
+        return self.sum_(rows)
+
 
 class StagedReducer(_SumsAtOnce):
     """Sums of device tensors over a group that moves host bytes (gloo, when ranks share a device), through pinned memory.
@@ -138,6 +155,23 @@ class StagedReducer(_SumsAtOnce):
         tensor.copy_(staged, non_blocking=True)
         self._pinned.give_back(lent)
         return tensor
+
+    def gather(self, values: Tensor) -> Tensor:
+        """[k] -> [N, k]."""
+        return _gather(values, self.world_size)
+
+
+def _gather(values: Tensor, world_size: int) -> Tensor:
+    """Over gloo an all-gather of a few numbers takes less than half the time of their all-reduce."""
+    rows = [torch.empty_like(values) for _ in range(world_size)]
+    dist.all_gather(rows, values)
+    return torch.stack(rows)
+
+
+def gather_control(reducer: Reducer, values: Tensor) -> Tensor:
+    """Every rank's few numbers [k] -> [N, k], counted as control traffic."""
+    reducer.control_bytes += (reducer.world_size - 1) * values.numel() * values.element_size()
+    return reducer.gather(values)
 
 
 def sum_control(reducer: Reducer, tensor: Tensor) -> Tensor:

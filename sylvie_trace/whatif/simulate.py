@@ -208,16 +208,16 @@ def _main(world: _World, rank: int, steps: Sequence[Step], starts: list[float]) 
                 for bucket in range(len(step.gradient_bytes)):
                     world.signal(("gradients", rank, place, bucket))
                 yield ("wait", ("summed", rank, place))
-                _let_go(world, rank, place, held)
-                held = None
             elif op.kind == COORDINATE:
                 yield ("meet", (COORDINATE, place), machine.coordinate_s, 0.0)
+                _let_go(world, rank, place, held)
+                held = None
             elif op.kind == POST and op.site is not None:
                 if step.mode != ASYNC:
                     yield (_CPU, rank, step.costs[op.site].encode_s)
                 posted[place].add(op.site)
                 if step.mode == ASYNC and backward and op.site == backward[-1]:
-                    held = op.site  # it leaves behind the weight gradients
+                    held = op.site  # it leaves behind weight gradients and coordination
                 else:
                     world.signal(("queue", rank, place, op.site))
                 for bucket in due.get(op.site, ()):

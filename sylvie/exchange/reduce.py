@@ -82,12 +82,28 @@ class GroupReducer:
         return tensor
 
     def start_sum(self, tensor: Tensor) -> Callable[[], None]:
-        """In place, behind the caller's back until the result is called."""
+        """In place, behind the caller's back until the result is called.
+
+        Two ranks swap their tensors, which are as many bytes as their ring would send, at half of its time and cores.
+        """
+        if self.world_size == 2:
+            return self._start_swap(tensor)
         work = dist.all_reduce(tensor, group=self._behind, async_op=True)
         assert work is not None
 
         def wait() -> None:
             work.wait()
+
+        return wait
+
+    def _start_swap(self, tensor: Tensor) -> Callable[[], None]:
+        both = [torch.empty_like(tensor) for _ in range(2)]
+        work = dist.all_gather(both, tensor, group=self._behind, async_op=True)
+        assert work is not None
+
+        def wait() -> None:
+            work.wait()
+            torch.add(both[0], both[1], out=tensor)
 
         return wait
 

@@ -68,7 +68,7 @@ class Config:
     ldr_rule: str = _option("equation", "the rule", RULES)
     ldr_clock: str = _option("wall", "what the rule divides by", CLOCKS)
     ldr_link_rate: str | None = _option(None, "link rate of the modelled clock, such as 200mbit")
-    metadata: str = _option("fp32", "form of a row's minimum and scale", ("fp32", "bf16"))
+    metadata: str = _option("bf16", "form of a row's minimum and scale", ("fp32", "bf16"))
     overlap: bool = _option(True, "compute local sums while rows travel")
     cache_input_halo: bool = _option(True, "fetch constant input rows once")
     bns_p: float = _option(0.1, "share of boundary rows sent (bns-gcn)")

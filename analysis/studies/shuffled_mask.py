@@ -22,9 +22,9 @@ _MASKS, _BASES = ("degree", "shuffled-rows", "shuffled"), ("1", "2")
 #: (dataset, nodes, options) of the case, quick and full: with these assignments a model without halo rows is much worse.
 _QUICK: tuple[str, int, dict[str, Option]] = ("generator:nodes=2000", 2000, {"epochs": 40, "layers": 2, "hidden": 32})
 _FULL: tuple[str, int, dict[str, Option]] = (
-    "wordnet30_lexname",
-    117_659,
-    {"epochs": 60, "layers": 3, "hidden": 64, "input-projection": 128},
+    "generator:nodes=12000,degree=10,features=64",
+    12_000,
+    {"epochs": 60, "layers": 2, "hidden": 64, "lr": 0.01, "dropout": 0.5},
 )
 _COLUMNS = (
     Column(title="test, %", path="quality.test_at_best_val", scale=100, versus="difference"),

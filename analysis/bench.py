@@ -1,4 +1,4 @@
-"""`python -m analysis.bench codec|epoch [--json]`: how fast the parts are on this machine."""
+"""`python -m analysis.bench codec|epoch|memory [--json]`: how fast the parts are on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 # name -> the module whose main(argv) runs it; one that is not there is not offered
-BENCHES = {"codec": "analysis.bench_codec", "epoch": "analysis.bench_epoch"}
+BENCHES = {"codec": "analysis.bench_codec", "epoch": "analysis.bench_epoch", "memory": "analysis.bench_memory"}
 
 
 class OneLineParser(argparse.ArgumentParser):

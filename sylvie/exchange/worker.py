@@ -91,14 +91,21 @@ class Worker:
         self.check()
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            job, ticket = item
-            if self._error is None:
-                try:
-                    job()
-                except BaseException as error:
-                    self._error = error
-            ticket.ended.set()
+        while self._work_off(self._queue.get()):
+            pass
+
+    def _work_off(self, item: tuple[Callable[[], None], _ThreadTicket] | None) -> bool:
+        """Do one job; a call of its own, so that a waiting thread holds on to no job and its rows."""
+        if item is None:
+            return False
+        job, ticket = item
+        if self._error is None:
+            try:
+                job()
+            except BaseException as error:
+                self._error = error
+        ticket.ended.set()
+        return True
 
 
 class _StreamTicket:

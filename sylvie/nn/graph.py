@@ -104,11 +104,12 @@ class Neighbourhood:
         total = edges.local.sum(self.inner)
         weight = self._arrival.weight(total.dtype) if self._arrival is not None else None
 
-        def pair(adjacency: Adjacency, rows: Tensor) -> tuple[Adjacency, Tensor]:
-            return adjacency, rows if weight is None else rows * weight
+        def add(adjacency: Adjacency, rows: Tensor) -> None:  # in here no variable keeps a round's rows while later ones come
+            nonlocal total
+            total = adjacency.add_sum(total, rows if weight is None else rows * weight)
 
-        for adjacency, rows in self.remote(pair, edges, keeps_rows=False):
-            total = adjacency.add_sum(total, rows)
+        for _ in self.remote(add, edges, keeps_rows=False):
+            pass
         return total
 
     def mean(self) -> Tensor:

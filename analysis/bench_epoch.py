@@ -30,7 +30,7 @@ _AIM = 0.92
 _NOMINAL = 0.955  # goodput of TCP over the nominal rate on the emulated link
 # Few input columns: layer 1 sends nothing, but its weight gradient would outweigh the 1-bit messages.
 _GRAPH = "generator:nodes=32000,degree=40,classes=16,features=32"
-_COMMON = {"dataset": _GRAPH, "model": "graphsage", "layers": "4", "hidden": "128", "dropout": "0.3", "eval-every": "0"}
+COMMON = {"dataset": _GRAPH, "model": "graphsage", "layers": "4", "hidden": "128", "dropout": "0.3", "eval-every": "0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     out = options.out or Path(tempfile.mkdtemp(prefix="sylvie-bench-"))
     try:
-        result = measure(Bench(out, _COMMON, options.seed), options.rate, (*ROWS, *MORE) if options.all else ROWS)
+        result = measure(Bench(out, COMMON, options.seed), options.rate, (*ROWS, *MORE) if options.all else ROWS)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

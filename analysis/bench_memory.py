@@ -71,8 +71,9 @@ def _run(folder: Path, model: str, dataset: str, session: str) -> list[dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     write_jobs(folder / "jobs.json", _PARTS, [job])
     log = folder / "batch.log"
+    command = [sys.executable, "-m", "analysis.batch", str(folder / "jobs.json")]
     with log.open("wb") as stream:
-        rc = run_watched([sys.executable, "-m", "analysis.batch", str(folder / "jobs.json")], stream, timeout_s=None, jobs=[job])
+        rc = run_watched(command, stream, timeout_s=None, jobs=[job])
     found = [read_json(result_file(job.run_dir, rank)) for rank in range(_PARTS)]
     if rc != 0 or not all(found):
         raise ValueError(f"{job.run_dir} failed (exit code {rc}): read {log} and {job.log}")

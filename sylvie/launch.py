@@ -45,6 +45,11 @@ class World:
     local_rank: int
     local_world_size: int
 
+    @property
+    def several_hosts(self) -> bool:
+        """Whether ranks are on other hosts, too."""
+        return self.local_world_size < self.world_size
+
     @staticmethod
     def from_environment() -> World | None:
         """The world that torchrun describes in the environment; None where there is none."""

@@ -119,8 +119,7 @@ class Session:
 
     def _connect(self) -> tuple[Transport, Reducer]:
         """The ways to the other ranks."""
-        several_hosts = self.world.local_world_size < self.world.world_size
-        return connect(self.placement, self.streams, self.config.timeout, several_hosts=several_hosts)
+        return connect(self.placement, self.streams, self.config.timeout, several_hosts=self.world.several_hosts)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -255,6 +254,7 @@ def describe(
         "versions": environment.versions(),
         "devices": devices,
         "backend": session.placement.backend,
+        "several_hosts": session.world.several_hosts,
         "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
         "links": links,
         "git": environment.git_revision(),

@@ -152,17 +152,11 @@ def _machine(subject: Subject) -> object:
     devices = subject.run.info.get("devices")
     if not isinstance(devices, list):
         return None
-    hosts = hosts_of(subject.run)
+    hosts = len({str(d.get("host")) for d in devices if isinstance(d, Mapping)})
     kinds = {
         ", ".join(str(d.get(key)) for key in ("cpu", "cores", "threads", "device")) for d in devices if isinstance(d, Mapping)
     }
     return f"{hosts} host{'s' if hosts > 1 else ''} of {' / '.join(sorted(kinds))}"
-
-
-def hosts_of(run: Run) -> int:
-    """On how many hosts a run's ranks were; 0 when run.json does not say."""
-    devices = run.info.get("devices")
-    return len({str(d.get("host")) for d in devices if isinstance(d, Mapping)}) if isinstance(devices, list) else 0
 
 
 def _versions(subject: Subject) -> dict[str, str]:

@@ -120,8 +120,8 @@ def _cases(quick: bool, out: Path) -> list[tuple[str, Options, range]]:
 
 def _on_a_link(quick: bool, out: Path, driver: Driver) -> Table:
     """One short run a setting at 200 Mbit/s; a controller needs δ epochs before it does anything."""
-    name = "generator:nodes=2000" if quick else "wordnet30_lexname"
-    case: Options = {"dataset": name, "layers": 2, "hidden": 32} if quick else WORDNET
+    name = "generator:nodes=2000" if quick else "generator:nodes=16000,degree=20,features=64"
+    case: Options = {"dataset": name, "layers": 2, "hidden": 32 if quick else 128}
     common = case | {
         "parts": 2,
         "partition": random_assignment(name, 2, out),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sylvie_trace.epochs import common_epochs, epoch_times_s, measured_epochs
-from sylvie_trace.job import hosts_of, slowest_link
+from sylvie_trace.job import slowest_link
 from sylvie_trace.reader import Run
 from sylvie_trace.whatif.costs import Assumptions, Traced, busiest_bytes, calibrate, machine_of, step_of
 from sylvie_trace.whatif.program import EpochProgram, programs
@@ -99,7 +99,7 @@ def _shared_core(run: Run) -> bool:
 
 def _one_way(run: Run) -> bool:
     """Whether a connection's two directions take turns: in gloo's fused collective, which serves one host alone."""
-    return run.info.get("backend") == "gloo" and hosts_of(run) == 1
+    return run.info.get("backend") == "gloo" and not run.info.get("several_hosts")
 
 
 @dataclass(frozen=True)

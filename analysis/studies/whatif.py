@@ -7,14 +7,13 @@ error is that of the mean epoch; covered says whether the measured mean lies in 
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.document import Conditions, write_document
 from analysis.driver import Driver
 from analysis.netlab.rate import parse_rate
-from analysis.run_files import write_atomically
 from analysis.settings import Option, Outcome, Setting
 from analysis.studies import Study
 from sylvie_trace.epochs import common_epochs, epoch_times_s, measured_epochs
@@ -55,6 +54,7 @@ def _setting(graph: str, rate: str, bits: int, schedule: str, quick: bool, label
 
 
 def _run(quick: bool, out: Path) -> None:
+    conditions = Conditions()
     rows = []
     for graph in list(_GRAPHS)[1:] if quick else _GRAPHS:
         settings = []
@@ -71,8 +71,14 @@ def _run(quick: bool, out: Path) -> None:
         "worst_error": max(errors),
         "covered": sum(bool(row["covered"]) for row in rows) / len(rows),
     }
-    write_atomically(out / "whatif.json", json.dumps({"summary": summary, "rows": rows}, indent=1) + "\n")
-    write_atomically(out / "whatif.md", _markdown(rows, summary))
+    write_document(
+        out,
+        "whatif",
+        title="What-if: predicted and measured epochs",
+        conditions=conditions,
+        parts=[(__doc__ or "").split("\n\n", 1)[1].strip(), _markdown(rows, summary)],
+        data={"summary": summary, "rows": rows},
+    )
     print(_markdown(rows, summary))
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sylvie_trace.epochs import common_epochs, epoch_times_s, measured_epochs
 from sylvie_trace.job import slowest_link
 from sylvie_trace.reader import Run
-from sylvie_trace.whatif.costs import Assumptions, Traced, busiest_bytes, calibrate, machine_of, step_of
+from sylvie_trace.whatif.costs import PAIRWISE_SHARE, Assumptions, Traced, busiest_bytes, calibrate, machine_of, step_of
 from sylvie_trace.whatif.program import EpochProgram, programs
 from sylvie_trace.whatif.scaling import more_ranks
 from sylvie_trace.whatif.simulate import Step, simulate
@@ -29,7 +29,9 @@ _MOST_EPOCHS, _BLOCK, _LEAD_IN = 60, 15, 2
 #: Steps of the fit that makes the model give the run's own time, and how far it may change the work.
 _FIT_STEPS, _FIT_BOUNDS = 3, (0.7, 1.3)
 #: How far what the trace does not determine may be from what is assumed.
-_EXTREMES = {"turns": (0.93, 1.03), "overlap_share": (0.5, 0.9), "cpu_per_byte": (0.5e-9, 4e-9), "rate": (0.98, 1.02)}
+_EXTREMES = {"turns": (0.93, 1.03), "overlap_share": (0.5, 0.9), "cpu_per_byte": (0.5e-9, 4e-9), "rate": (0.97, 1.03)}
+#: A machine's speed from one run to the next, as factors of the work: a tenth between runs was seen on two shared cores.
+_DRIFT = (0.93, 1.07)
 _RESAMPLES = 2000
 
 
@@ -43,7 +45,16 @@ def whatif(run: Run, scenario: Scenario) -> Prediction:
     chosen = _blocks(measured)
     ranks = programs(run, chosen)
     rate, rtt = own_goodput(run), float((slowest_link(run) or {}).get("rtt_s") or 0.0)
-    traced = calibrate(ranks, rate, rtt, shared_core=_shared_core(run), one_way=_one_way(run))
+    one_way = _over_gloo(run) and not run.info.get("several_hosts")
+    pairwise = _over_gloo(run) and not one_way
+    traced = calibrate(
+        ranks,
+        rate,
+        rtt,
+        shared_core=_shared_core(run),
+        one_way=one_way,
+        wire_share=PAIRWISE_SHARE if pairwise else 1.0,
+    )
     metadata = str(run.section("config").get("metadata"))
     took = float(epoch_times_s(run, chosen).mean())
     fitted = _Model(ranks, traced, metadata, took)
@@ -97,9 +108,9 @@ def _shared_core(run: Run) -> bool:
     return not known
 
 
-def _one_way(run: Run) -> bool:
-    """Whether a connection's two directions take turns: in gloo's fused collective, which serves one host alone."""
-    return run.info.get("backend") == "gloo" and not run.info.get("several_hosts")
+def _over_gloo(run: Run) -> bool:
+    """Whether gloo carries the rows: on one host fused, a connection's directions taking turns; between hosts pairwise."""
+    return run.info.get("backend") == "gloo"
 
 
 @dataclass(frozen=True)
@@ -144,11 +155,15 @@ class _Model:
 
 
 def _interval(model: _Model, scenario: Scenario, answers: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """The mean with each assumption at its extremes, their deviations added up, and the spread of the replayed epochs' mean."""
+    """The mean with each assumption at its extremes and the machine's drift, their deviations added up, and the spread of the
+    replayed epochs' mean.
+    """
     middle = float(answers.mean())
     down = up = 0.0
-    for name, extremes in _EXTREMES.items():
-        means = [np.mean(model.epochs(scenario, model.assume(Assumptions(**{name: value})))) for value in extremes]
+    fitted = model.assume(Assumptions())
+    cases = [[model.assume(Assumptions(**{name: value})) for value in extremes] for name, extremes in _EXTREMES.items()]
+    for pair in (*cases, [replace(fitted, work=fitted.work * value) for value in _DRIFT]):
+        means = [np.mean(model.epochs(scenario, assumed)) for assumed in pair]
         down += min(0.0, *(float(mean) - middle for mean in means))
         up += max(0.0, *(float(mean) - middle for mean in means))
     draws = np.random.default_rng(1).choice(answers, size=(_RESAMPLES, len(answers)))

@@ -14,6 +14,8 @@ from sylvie_trace.whatif.types import Scenario
 
 #: Copying a row into a plain message takes this share of quantizing it (both are bound by memory).
 PLAIN_SHARE = 0.5
+#: Share of a link's goodput that gloo's pairwise messages reach, both directions at once (.94 to .96 at 100 to 500 Mbit/s).
+PAIRWISE_SHARE = 0.95
 _PLAIN = 32
 
 
@@ -37,7 +39,7 @@ class Assumptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """The traced machine: the link's rate, the fixed seconds of collectives, whether threads shared a core."""
+    """The traced machine: the link's goodput, the fixed seconds of collectives, whether threads shared a core."""
 
     bytes_per_s: float
     rtt_s: float
@@ -46,6 +48,7 @@ class Traced:
     coordinate_s: float
     shared_core: bool
     one_way: bool
+    wire_share: float
 
 
 def message_bytes(rows: Rows, bits: int | None, metadata: str) -> int:
@@ -81,21 +84,30 @@ def wire_bytes(exchange: Exchange, bits: int | None, metadata: str, assumed: Ass
 
 
 def calibrate(
-    ranks: Sequence[Sequence[EpochProgram]], bytes_per_s: float, rtt_s: float, *, shared_core: bool, one_way: bool
+    ranks: Sequence[Sequence[EpochProgram]],
+    bytes_per_s: float,
+    rtt_s: float,
+    *,
+    shared_core: bool,
+    one_way: bool,
+    wire_share: float,
 ) -> Traced:
     """Fixed seconds of each kind of collective: what the last rank to arrive spent in it, less the time of its bytes.
+
+    ``bytes_per_s`` is the link's goodput, ``wire_share`` what of it an exchange reaches.
 
     Every rank waits in a collective for the last one, so the shortest of the ranks' times is that of the transfer.
     """
     exchange, gradient, coordinate = [], [], []
+    wire = bytes_per_s * wire_share
     for programs in zip(*ranks, strict=True):
-        gradient.append(min(p.gradient_s for p in programs) - max(p.gradient_bytes[-1] for p in programs) / bytes_per_s)
+        gradient.append(min(p.gradient_s for p in programs) - max(p.gradient_bytes[-1] for p in programs) / wire)
         coordinate.append(min(p.coordinate_s for p in programs))
         for site in set.intersection(*(set(p.exchanges) for p in programs)):
             times = [t for p in programs if (t := p.exchanges[site].wire_s)]
             size = max(wire_bytes(p.exchanges[site], None, "", Assumptions(), one_way=one_way) for p in programs)
             if times:
-                exchange.append(min(times) - size / bytes_per_s)
+                exchange.append(min(times) - size / wire)
     return Traced(
         bytes_per_s=bytes_per_s,
         rtt_s=rtt_s,
@@ -104,6 +116,7 @@ def calibrate(
         coordinate_s=_typical(coordinate),
         shared_core=shared_core,
         one_way=one_way,
+        wire_share=wire_share,
     )
 
 
@@ -120,7 +133,7 @@ def machine_of(traced: Traced, scenario: Scenario, ranks: int, assumed: Assumpti
     """The machine of a scenario: another rate, and another latency in the fixed part of every collective."""
     hops = 0.0 if scenario.latency_s is None else scenario.latency_s - traced.rtt_s / 2
     return Machine(
-        goodput=scenario.goodput * assumed.rate,
+        goodput=scenario.goodput * assumed.rate * traced.wire_share,
         burst_bytes=float(scenario.burst_bytes) * (2 if traced.one_way else 1),  # each direction has its bucket
         exchange_s=max(0.0, traced.exchange_s + hops),
         gradient_s=max(0.0, traced.gradient_s + 2 * (ranks - 1) * hops),

@@ -1,0 +1,57 @@
+"""Does the default keep vanilla's quality on a case that counts, and does longer training close the gap?
+
+A generated graph in two random parts, GraphSAGE, ten seeds, after two lengths of training. Beside the default (its rule's
+clock that of a link on which vanilla spends 92 % of its epoch in exchange): what late rows alone cost (32 bits, async), what
+widths alone cost (adaptive width, sync), and the mask of quartiles, which spends more bits on the upper half of the nodes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.cases import Options, random_assignment
+from analysis.document import Conditions, write_document
+from analysis.driver import Driver
+from analysis.link_model import busiest_bytes, link_rate
+from analysis.settings import paired
+from analysis.studies import Study
+from analysis.tables import Column, Table, build_table
+
+_BASELINE = "vanilla"
+_COLUMNS = (
+    Column(title="test at best validation, %", path="quality.test_at_best_val", scale=100, versus="difference"),
+    Column(title="bits a row", path="bits.mean"),
+    Column(title="synchronous epochs", path="modes.sync", digits=0),
+    Column(title="messages, MB an epoch", path="bytes_per_epoch.main", scale=1e-6, digits=3),
+)
+
+
+def _run(quick: bool, out: Path) -> None:
+    conditions, driver = Conditions(), Driver(out, keep_going=True)
+    print("expected: 1 minute" if quick else "expected: 12 minutes on two idle cores", flush=True)
+    parts: list[str | Table] = [__doc__.split("\n\n", 1)[1].strip()] if __doc__ else []
+    name = "generator:nodes=2000" if quick else "generator:nodes=12000,degree=10,features=64"
+    for epochs in (30,) if quick else (80, 240):
+        case: Options = {"dataset": name, "layers": 2, "hidden": 64, "lr": 0.01, "dropout": 0.5, "epochs": epochs}
+        case |= {"parts": 2, "partition": random_assignment(name, 2, out), "eval-every": 5}
+        seeds = range(2 if quick else 10)
+        outcomes = driver.run(paired({_BASELINE: case | {"system": "vanilla"}}, seeds))
+        done = next(outcome for outcome in outcomes if outcome.report is not None)
+        clock: Options = {"ldr-clock": "modelled", "ldr-link-rate": link_rate(busiest_bytes(done.run_dir)[0])}
+        outcomes += driver.run(
+            paired(
+                {
+                    "default": case | clock,
+                    "default, δ 20": case | clock | {"ldr-delta": 20},
+                    "default, quartiles": case | clock | {"mask-thresholds": "quartile"},
+                    "default, sync": case | clock | {"schedule": "sync"},
+                    "32 bits, async": case | {"bits": 32, "schedule": "async"},
+                },
+                seeds,
+            )
+        )
+        parts.append(build_table(f"{name}, 2 random parts, {epochs} epochs", outcomes, _COLUMNS, baseline=_BASELINE))
+        write_document(out, "quality", title="Quality of the default beside vanilla", conditions=conditions, parts=parts)
+
+
+STUDY = Study(name="quality", title="Does the default keep vanilla's quality, and does longer training help", run=_run)

@@ -92,10 +92,12 @@ def build_trainer(
     exchange_type: type[HaloExchange] = HaloExchange,
     streams: Streams | None = None,
     carrier: Callable[[Transport, Streams, Callable[[], int]], Carrier] = HostCarrier,
+    spare_core: bool = True,
 ) -> Trainer:
     """A trainer of ``partition`` over ``transport`` as ``config`` says; ``x`` are the rank's input rows.
 
     It computes on the device of ``streams`` (None: the host); ``worker`` and ``carrier`` must be made for it.
+    ``spare_core``: the worker may run beside the main thread, so that encoding and decoding can be left to it.
     """
     streams = streams or HostStreams(clock)
     device = streams.device
@@ -122,6 +124,7 @@ def build_trainer(
             ranges=ranges,
             purpose=purpose,
             sampler=RowSampler(plan, system.sample, config.seed) if system.sample and purpose == TRAIN else None,
+            spare_core=spare_core,
         )
 
     train_ledger, eval_ledger = Ledger(recorder, TRAIN), Ledger(recorder, EVALUATE)

@@ -72,6 +72,11 @@ def threads_per_rank(local_world_size: int) -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdigit() and int(given) > 0:
         return int(given)
+    return cores_per_rank(local_world_size)
+
+
+def cores_per_rank(local_world_size: int) -> int:
+    """A rank's share of this host's cores, at least one."""
     return max(1, len(os.sched_getaffinity(0)) // local_world_size)
 
 

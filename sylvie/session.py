@@ -27,7 +27,7 @@ from sylvie.exchange.streams import HostStreams, Streams
 from sylvie.exchange.transport import Transport
 from sylvie.extractor import BoundaryLevels, extract
 from sylvie.input_halo import input_rows
-from sylvie.launch import World, host_name
+from sylvie.launch import World, cores_per_rank, host_name
 from sylvie.nn.custom import needs_input_halo
 from sylvie.nn.inputs import InputRows
 from sylvie.partition.manifest import Manifest
@@ -102,6 +102,7 @@ class Session:
                 exchange_type=self.exchange_type,
                 streams=self.streams,
                 carrier=carrier_type(self.placement),
+                spare_core=self.placement.device.type != "cpu" or cores_per_rank(self.world.local_world_size) > 1,
             )
             console.watch(lambda: trainer.ledger.waited_ns)
             with self._timed(schema.SPAN_INPUT_HALO):

@@ -139,6 +139,7 @@ class ThreadWorld:
             Worker(TIMEOUT_S),
             HostCarrier,
         ),
+        spare_core: bool = True,
     ) -> None:
         self.config, self.world_size = config, world_size
         owners = assignment.numpy()
@@ -146,7 +147,7 @@ class ThreadWorld:
         self.parts = list(iter_partitions(graph, owners, world_size, crossings, "test"))
         self.pool = boundary_pool(graph, crossings)
         self.folder = folder
-        self._wrap, self._device = transport, device
+        self._wrap, self._device, self._spare_core = transport, device, spare_core
 
     def run(self, use: Callable[[Trainer], Any], *, deadline_s: float = 2 * TIMEOUT_S) -> list[Any]:
         """Build every rank's trainer and call ``use`` on it; a rank that is not done at the deadline hangs."""
@@ -186,6 +187,7 @@ class ThreadWorld:
                     x=x,
                     streams=streams,
                     carrier=carrier,
+                    spare_core=self._spare_core,
                 )
             try:
                 result = use(trainer)

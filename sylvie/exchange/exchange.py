@@ -10,7 +10,9 @@ An exchange has five phases; each is one method here and one group of fields in 
 
 Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous
 epochs leave phases 2 to 4 to the worker and take the rows of the epoch before. There the last message of a backward pass has
-an epoch's time to arrive, and the first layer's weight gradient none: the message leaves behind it (``release``).
+an epoch's time to arrive, and the first layer's weight gradient none: the message leaves behind it (``release``). A rank with
+a single core (``spare_core`` false) has no place to hide the codec in: it encodes at once, while the rows are in the cache, and
+decodes where the rows are used; only the wire is left to the worker.
 
 On a device "main thread" and "worker" are the current and the communication stream, and the host is ahead of both. What it
 can only know later — the received headers and with them the rows' age, whether encoded rows were finite, the times — it
@@ -88,6 +90,7 @@ class HaloExchange:
         ranges: Ranges,
         purpose: str = TRAIN,
         sampler: RowSampler | None = None,
+        spare_core: bool = True,
     ) -> None:
         self.plan, self.rounds = plan, tuple(rounds)
         self._carrier, self._worker, self._codec = carrier, worker, codec
@@ -98,6 +101,7 @@ class HaloExchange:
         self._setting = Setting(epoch=0, mode=SYNC, base=32)
         self._wires: dict[tuple[str, int, int, int, torch.dtype], Wire] = {}
         self._sampler = sampler
+        self._spare_core = spare_core
         self._selection: Selection | None = None
         self._buffers = RowBuffers(fresh=len(self.rounds) > 1)
         self._latest: dict[Site, Flight] = {}
@@ -171,8 +175,7 @@ class HaloExchange:
             flight.times.queued = self._moment()
             flight.ticket = self._worker.submit(lambda: self._transfer(flight))
         else:
-            flight.times.queued = self._moment()
-            flight.ticket = self._worker.submit(lambda: self._encode(flight, BACKGROUND))
+            self._encode_behind(flight)
             if site == self._final and site.direction == BACKWARD:
                 self._held = flight
             else:
@@ -409,12 +412,22 @@ class HaloExchange:
         flight.times.decode, flight.times.decode_thread = (started, self._moment()), thread
         self._ranges.pop()
 
+    def _encode_behind(self, flight: Flight) -> None:
+        """Encode on the worker, or at once where there is no core for it to run on."""
+        if self._spare_core:
+            flight.times.queued = self._moment()
+            flight.ticket = self._worker.submit(lambda: self._encode(flight, BACKGROUND))
+        else:
+            self._encode(flight, MAIN)
+            flight.times.queued = self._moment()
+
     def _send_off(self, flight: Flight) -> None:
-        """Leave wire and decoding of encoded rows to the worker."""
+        """Leave the wire to the worker, and where it has a core the decoding."""
 
         def run() -> None:
             self._transfer(flight)
-            self._decode(flight, BACKGROUND)
+            if self._spare_core:
+                self._decode(flight, BACKGROUND)
 
         flight.ticket = self._worker.submit(run)
 

@@ -84,12 +84,14 @@ def check(world: ThreadWorld, graph: Any, script: simulation.Script, tolerance: 
                 assert difference <= tolerance, f"gradient of {name} in epoch {epoch}: {difference}"
 
 
-def world_of(tmp_path: Path, ranks: int = 3, *, bare: bool = False, **given: Any) -> tuple[ThreadWorld, Any]:
+def world_of(
+    tmp_path: Path, ranks: int = 3, *, bare: bool = False, spare_core: bool = True, **given: Any
+) -> tuple[ThreadWorld, Any]:
     graph, owners = hard_graph(), None
     if bare:
         graph, owners = lopsided(graph, ranks)
     owners = random_assignment(graph, ranks) if owners is None else owners
-    return ThreadWorld(graph, owners, ranks, make_config(epochs=EPOCHS, **given), tmp_path), graph
+    return ThreadWorld(graph, owners, ranks, make_config(epochs=EPOCHS, **given), tmp_path, spare_core=spare_core), graph
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -102,6 +104,15 @@ def test_one_epoch_stale(model: str, tmp_path: Path) -> None:
 def test_switches_of_mode_and_base(model: str, tmp_path: Path) -> None:
     world, graph = world_of(tmp_path, model=model, system="sylvie")
     check(world, graph, simulation.Script(MODES, BASES))
+
+
+@pytest.mark.parametrize("model", ["graphsage", "gat", "dagnn"])
+def test_a_rank_without_a_spare_core_computes_the_same(model: str, tmp_path: Path) -> None:
+    world, graph = world_of(tmp_path, model=model, system="sylvie", spare_core=False, trace=True)
+    check(world, graph, simulation.Script(MODES, BASES))
+    messages = [line for file in tmp_path.glob("rank-*.jsonl") for line in file.read_text().splitlines() if '"message"' in line]
+    asynchronous = [line for line in messages if '"mode":"async"' in line.replace(" ", "")]
+    assert asynchronous and not any('"background"' in line for line in asynchronous), "the codec ran where there is no core"
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])

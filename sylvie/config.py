@@ -168,8 +168,10 @@ def resolve(base: Config, given: Mapping[str, Any]) -> Config:
 
 
 def _refuse_idle(config: Config, given: Mapping[str, Any]) -> None:
-    if config.system == "sylvie" and config.bits == "32" and config.mask != "off":
-        raise ValueError(f"--mask {config.mask} cannot act at --bits 32; leave it out or choose other bits")
+    if config.system == "sylvie" and config.bits in ("8", "32") and config.mask != "off":
+        raise ValueError(
+            f"--mask {config.mask} cannot act at --bits {config.bits}, no row can have more; leave it out or choose other bits"
+        )
     for names, other, values in _ACTS_UNDER:
         for name in names:
             own_model = other == "model" and ":" in config.model  # may read every option of a model

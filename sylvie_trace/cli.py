@@ -12,6 +12,7 @@ Each takes ``--json``. Exit codes: 0 done, 2 bad arguments or input with one lin
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -88,11 +92,13 @@ def _conversion(name: str, arguments: list[str]) -> int:
 
 def _print_json(document: object) -> None:
     sys.stdout.write(json_.dumps(document).decode())
+    sys.stdout.flush()
 
 
 def _report(arguments: list[str]) -> int:
     parser = _parser("", "Summarise a run and write report.html and report.json into its directory.")
-    parser.epilog = "Commands: validate RUN, replay RUN; each has its own --help."
+    names = ("validate", "replay", *QUESTIONS, *CONVERSIONS)
+    parser.epilog = f"Commands: {', '.join(names)}; each has its own --help."
     options = parser.parse_args(arguments)
     # Imported here: the other commands must not wait for the plotting library.
     from sylvie_trace.details import details

@@ -211,6 +211,8 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
             "message and span records were not written: run with --trace",
         )
     traffic = report.bytes_per_epoch
+    if run.missing_ranks and report.epoch_time_s is not None:
+        yield absent("bytes_per_epoch, compression_ratio", "a rank left no trace: what it sent is not known")
     if traffic is not None and traffic.fp32_equivalent is None:
         yield absent("bytes_per_epoch.fp32_equivalent, compression_ratio", "the widths of rows were not recorded")
     elif traffic is not None and traffic.compression_ratio is None:
@@ -228,7 +230,8 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
     ):
         missing = [name for name in _names(values) if getattr(values, name) is None]
         if missing:
-            yield absent(", ".join(f"{section}.{name}" for name in missing), "not recorded by this run")
+            reason = "not recorded by this run" if run.complete else "the run was cut short before it was recorded"
+            yield absent(", ".join(f"{section}.{name}" for name in missing), reason)
     if report.overhead.offline_share is None:
         yield absent("overhead.offline_share", "the times of partition, extraction or training are not recorded")
     if report.offline_cached is None:

@@ -46,7 +46,7 @@ def build(run: Run, parts: Sequence[RankParts] | None = None) -> Report:
     measured = measured_epochs(common)
     parts = run_parts(run) if parts is None else parts
     breakdown = break_down(parts, measured) if parts and measured else None
-    traffic = epoch_traffic(run, measured) if measured else None
+    traffic = epoch_traffic(run, measured) if measured and not run.missing_ranks else None
     times = wall(run)
     work = online(parts) if parts else None
     boundary = _boundary(run.section("boundary"))
@@ -64,7 +64,7 @@ def build(run: Run, parts: Sequence[RankParts] | None = None) -> Report:
         compression_ratio=traffic.compression_ratio if traffic else None,
         bits=bits_used(run, measured, boundary.level_counts) if measured else None,
         boundary=boundary,
-        modes=_modes(run),
+        modes=_modes(run, set(common)),
         staleness=_staleness(run) if run.traced else None,
         ldr_replay=_replay(run),
         quality=_quality(run),
@@ -141,10 +141,10 @@ _BOUNDARY_HINTS: dict[str, Any] = {
 }
 
 
-def _modes(run: Run) -> Modes:
+def _modes(run: Run, ran: set[int]) -> Modes:
+    """Modes of the epochs that every rank recorded."""
     first = run.ranks[0]
-    modes = [record.mode for record in first.epochs]
-    ran = {record.epoch for record in first.epochs}
+    modes = [record.mode for record in first.epochs if record.epoch in ran]
     forced = [d.epoch + 1 for d in first.decisions if d.forced_sync and d.epoch + 1 in ran]
     return Modes(
         sync=modes.count(SYNC),
@@ -181,7 +181,22 @@ def _quality(run: Run) -> Quality:
                 return msgspec.convert(trace.footer.quality, Quality)
             except msgspec.ValidationError:
                 continue
-    return Quality()
+    return _quality_so_far(run)
+
+
+def _quality_so_far(run: Run) -> Quality:
+    """Of a run without a footer: its evaluations up to the end, which every rank recorded alike."""
+    metric = _typed(run.info, "metric", str)
+    known = [(record.metrics["val"], record) for record in run.ranks[0].epochs if record.metrics.get("val") is not None]
+    if not known:
+        return Quality(metric=metric)
+    _, best = max(known, key=lambda pair: (pair[0], -pair[1].epoch))
+    return Quality(
+        metric=metric,
+        best_val=best.metrics["val"],
+        test_at_best_val=best.metrics.get("test"),
+        best_epoch=best.epoch,
+    )
 
 
 def _series(run: Run) -> Series:

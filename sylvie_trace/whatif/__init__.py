@@ -70,7 +70,7 @@ def whatif(run: Run, scenario: Scenario) -> Prediction:
         bytes_per_rank=fitted.bytes(scenario),
         measured_s=took,
         check_s=float(np.mean(fitted.epochs(Scenario(goodput=rate), Assumptions()))),
-        speedup=took / float(answers.mean()),
+        speedup=float(np.mean(fitted.epochs(Scenario(goodput=rate), central))) / float(answers.mean()),
         epochs_replayed=len(chosen),
         assumptions=_said(run, scenario),
     )

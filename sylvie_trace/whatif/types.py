@@ -64,8 +64,9 @@ class Prediction:
     """Seconds of an epoch, mean over the traced epochs that were replayed.
 
     ``low`` and ``high`` bound what the trace does not determine: the spread of the epochs, how much the codec and the network
-    slow down the computation beside them, the link's exact rate. ``check_s`` is the model's answer for the run as it was,
-    ``measured_s`` what it really took: their difference is the model's error at home.
+    slow down the computation beside them, the link's exact rate, the machine's speed from run to run. ``check_s`` is the
+    model's answer for the run as it was, ``measured_s`` what it really took: their difference is the model's error at home.
+    ``speedup`` is the model's own time of the run as it was, its work fitted, over ``epoch_s``: 1 when nothing is changed.
     """
 
     epoch_s: float

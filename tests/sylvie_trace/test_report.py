@@ -13,7 +13,7 @@ from sylvie_trace.decision import ControllerConfig
 from sylvie_trace.reader import read_run
 from sylvie_trace.report import Report, build, json_
 from sylvie_trace.report_types import to_builtins
-from sylvie_trace.schema import Bits, Epoch, Message, Span
+from sylvie_trace.schema import Bits, Epoch, Footer, Message, Span
 
 Make = Callable[..., Any]
 
@@ -166,6 +166,44 @@ def test_a_killed_rank_leaves_a_report(synthetic: Make) -> None:
     assert report.bytes_total is None
     assert {"torn_tail", "incomplete_run"} <= checks(report, "warning")
     assert "bytes_total" in " ".join(checks(report, "absent"))
+
+
+def test_a_killed_run_keeps_the_quality_that_it_recorded(synthetic: Make) -> None:
+    scores = {4: (0.5, 0.41), 8: (0.7, 0.62), 11: (0.7, 0.99)}
+
+    def evaluated(rank: int, record: Any) -> Any:
+        if isinstance(record, Epoch) and record.epoch in scores:
+            val, test = scores[record.epoch]
+            return msgspec.structs.replace(record, metrics={"train": 0.9, "val": val, "test": test})
+        return None if isinstance(record, Footer) else record
+
+    made = synthetic(epochs=14, change=evaluated)
+    made.directory.write_run_json(json.loads(made.directory.run_json.read_text()) | {"metric": "accuracy"})
+    report = report_of(made)
+    quality = report.quality
+    assert (quality.metric, quality.best_val, quality.test_at_best_val, quality.best_epoch) == ("accuracy", 0.7, 0.62, 8)
+    assert quality.final_test is None
+    reasons = {finding.check: finding.evidence for finding in report.findings if finding.status == "absent"}
+    assert "cut short" in reasons["quality.final_test"]
+
+
+def test_what_a_missing_rank_sent_is_not_known(synthetic: Make) -> None:
+    made = synthetic(epochs=14, world_size=3)
+    whole = report_of(made)
+    assert whole.bytes_per_epoch is not None and whole.compression_ratio is not None
+    made.directory.trace_file(1).unlink()
+    report = report_of(made)
+    assert report.bytes_per_epoch is None and report.compression_ratio is None and report.bytes_total is None
+    assert any("bytes_per_epoch" in check for check in checks(report, "absent"))
+    assert report.epoch_time_s is not None and "missing_rank" in checks(report, "warning")
+
+
+def test_modes_are_those_of_the_epochs_that_are_reported(synthetic: Make) -> None:
+    made = synthetic(epochs=14)
+    text = made.directory.trace_file(1).read_text()
+    made.rewrite(1, text[: text.index('"kind":"epoch","epoch":9,') + 30])
+    report = report_of(made)
+    assert report.run.epochs == 9 and report.modes.sync + report.modes.async_ == 9
 
 
 def test_an_empty_run_is_reported(synthetic: Make) -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _MIN_BITS_PER_S = 10e6
 _MIN_BURST_BYTES = 128 * 1024
-# The bucket is refilled by a timer: it must hold what the link carries between two ticks (250 Hz is the
-# slowest
+# The bucket is refilled by a timer: it must hold what the link carries between two ticks (250 Hz is the slowest
 # common kernel), or a fast link never reaches its rate.
 _REFILLS_PER_S = 250
 QUEUE_LATENCY_MS = 100

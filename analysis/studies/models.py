@@ -61,7 +61,7 @@ def _run(quick: bool, out: Path) -> None:
                 "A generated graph, 4 random parts (a case that counts)",
                 counting,
                 {name: MODELS[name] for name in _DEEP},
-                range(3),
+                range(1),
                 systems
                 | {
                     "8 bits, sync": {"bits": 8, "schedule": "sync"},

@@ -145,8 +145,7 @@ def machine_of(traced: Traced, scenario: Scenario, ranks: int, assumed: Assumpti
 
 def step_of(program: EpochProgram, traced: Traced, scenario: Scenario, assumed: Assumptions, metadata: str) -> Step:
     """A traced epoch under a scenario."""
-    behind = program.mode == ASYNC
-    kept = assumed.overlap_share if behind and traced.shared_core else 1.0
+    kept = assumed.overlap_share if program.codec_behind and traced.shared_core else 1.0
     was_plain = program.base == _PLAIN
     plain = was_plain if scenario.bits is None else scenario.bits == _PLAIN
     codec = kept * (1.0 if plain == was_plain else PLAIN_SHARE if plain else 1 / PLAIN_SHARE)
@@ -174,7 +173,7 @@ def _own_work(program: EpochProgram, traced: Traced, kept: float, assumed: Assum
         sizes = sum(wire_bytes(each, None, "", assumed, one_way=traced.one_way) for each in program.exchanges.values())
         if program.mode == ASYNC:
             codec = sum(exchange.encode_s + exchange.decode_s for exchange in program.exchanges.values())
-            taken = kept * codec + assumed.cpu_per_byte * sizes
+            taken = (kept * codec if program.codec_behind else 0.0) + assumed.cpu_per_byte * sizes
         else:
             taken = assumed.cpu_per_byte * min(sizes, traced.bytes_per_s * _beside(program))
     factor = max(0.5, 1 - taken / total) * assumed.work if total > 0 else 1.0

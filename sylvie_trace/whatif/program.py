@@ -66,7 +66,8 @@ class Op:
 class EpochProgram:
     """A rank's epoch. ``gradient_bytes`` are those of every bucket, in the order of summing.
 
-    ``gradient_s`` and ``coordinate_s`` are the spans' lengths, waiting for others included.
+    ``gradient_s`` and ``coordinate_s`` are the spans' lengths, waiting for others included. ``codec_behind``: rows were encoded
+    beside the main thread's work, which a rank of a single core does not do even in an asynchronous epoch.
     """
 
     epoch: int
@@ -77,6 +78,7 @@ class EpochProgram:
     gradient_bytes: tuple[int, ...]
     gradient_s: float
     coordinate_s: float
+    codec_behind: bool
 
     @property
     def work_s(self) -> float:
@@ -225,6 +227,7 @@ class _Rank:
             gradient_bytes=self.buckets or (record.gradient_allreduce_bytes,),
             gradient_s=(gradient[1] - gradient[0]) / 1e9,
             coordinate_s=(coordinate[1] - coordinate[0]) / 1e9,
+            codec_behind=any(self._value(flight, "encode_thread") != THREADS[MAIN] for flight in flights),
         )
 
     def _with_takes(self, ops: Sequence[Op]) -> list[Op]:

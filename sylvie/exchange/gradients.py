@@ -1,11 +1,12 @@
 """Weight gradients summed over ranks while backward still runs.
 
-1. Parameters are laid out in a few buckets, last layers first: the order in which backward completes them.
+1. Parameters are laid out in a few buckets, last layers first: the order in which backward completes them. Buckets shrink
+   with the time that is left to hide them.
 2. When the last gradient of a bucket is there (a hook tells), its sum over ranks is started; buckets always start in order, on
    every rank alike, so that the sums meet.
 3. ``finish`` starts what has not been started, waits, and hands every parameter its summed gradient.
 
-What is left to wait for at the end of an epoch is the first layer's bucket.
+What is left to wait for at the end of an epoch is the last and smallest bucket.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from sylvie.exchange.reduce import Reducer, ring_bytes
 
-_BUCKETS = 4
 _SMALLEST_BYTES = 1 << 15  # below this a message costs its latency, not its bytes
 
 
@@ -87,20 +87,18 @@ class GradientSum:
 
 
 def _bucketed(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """A few buckets in the reverse order of the parameters, about equal in bytes; the last, which nothing hides, is small."""
-    last: list[Tensor] = []
-    for p in parameters:
-        if _nbytes(last) >= _SMALLEST_BYTES:
-            break
-        last.insert(0, p)
-    rest = parameters[len(last) :]
-    enough = max(_nbytes(rest) // (_BUCKETS - 1), _SMALLEST_BYTES)
-    buckets: list[list[Tensor]] = [[]]
-    for p in reversed(rest):
-        if _nbytes(buckets[-1]) >= enough:
+    """Buckets in the reverse order of the parameters, each about half of what is left: as backward runs out, less can be hidden."""
+    left, share = _nbytes(parameters), 0
+    buckets: list[list[Tensor]] = []
+    for p in reversed(parameters):
+        size = _nbytes([p])
+        filled = _nbytes(buckets[-1]) if buckets else 0
+        if not buckets or filled + size // 2 > share:
+            share = max(left // 2, _SMALLEST_BYTES)
             buckets.append([])
         buckets[-1].append(p)
-    return [bucket for bucket in (*buckets, last) if bucket]
+        left -= size
+    return buckets
 
 
 def _nbytes(tensors: Iterable[Tensor]) -> int:

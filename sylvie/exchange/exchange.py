@@ -1,11 +1,11 @@
 """HaloExchange: rows leave a rank and arrive at its peers, site by site, epoch by epoch.
 
-An exchange has five phases; each is one method here and one group of fields in the message record:
+An exchange has five phases; each is one group of fields in the message record:
 
 1. *post*: the main thread names the site and hands over the rows.
-2. *encode*: every outgoing row is written into the fused send buffer (``_encode``).
-3. *wire*: one collective moves the bytes; the received headers are compared with what was due (``_transfer``).
-4. *decode*: arrived rows are restored into the site's row buffer (``_decode``).
+2. *encode*: every outgoing row is written into the fused send buffer (``Stages.encode``).
+3. *wire*: one collective moves the bytes; the received headers are compared with what was due (``Stages.transfer``).
+4. *decode*: arrived rows are restored into the site's row buffer (``Stages.decode``).
 5. *take*: the main thread receives the rows that its mode calls for, waiting if it must.
 
 Synchronous epochs encode before and decode after the wire on the main thread, and take the rows of this epoch. Asynchronous
@@ -22,27 +22,24 @@ message ends the run before the next epoch, not before its rows were computed wi
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sylvie.codec.base import Codec, NonFiniteRowError
-from sylvie.codec.layout import NoiseKey
+from sylvie.codec.base import Codec
 from sylvie.exchange.buffers import RowBuffers
 from sylvie.exchange.carrier import Carrier
 from sylvie.exchange.flight import ExchangeError, Flight, Site
-from sylvie.exchange.header import DIRECTION_CODES, PURPOSE_CODES, WIRE_FORMAT, MessageHeader, mismatch
 from sylvie.exchange.ledger import Ledger
 from sylvie.exchange.plan import ExchangePlan, Route
 from sylvie.exchange.sampling import RowSampler, Selection
+from sylvie.exchange.stages import Stages
 from sylvie.exchange.streams import Streams
 from sylvie.exchange.wire import Wire, build_wire
 from sylvie.exchange.worker import Issuer
-from sylvie_trace.nvtx import Ranges, site_name
+from sylvie_trace.nvtx import Ranges
 from sylvie_trace.schema import ASYNC, BACKGROUND, BACKWARD, FORWARD, MAIN, SYNC, TRAIN
 
 
@@ -93,11 +90,12 @@ class HaloExchange:
         spare_core: bool = True,
     ) -> None:
         self.plan, self.rounds = plan, tuple(rounds)
-        self._carrier, self._worker, self._codec = carrier, worker, codec
-        self._metadata, self._seed, self._streams = metadata, seed, streams
-        self._moment = streams.moment
-        self._ledger, self._ranges, self._purpose = ledger, ranges, purpose
-        self._names: dict[tuple[int, int, str, str], str] = {}
+        self.stages = Stages(
+            plan=plan, carrier=carrier, codec=codec, seed=seed, streams=streams, ranges=ranges, purpose=purpose
+        )
+        self._carrier, self._worker, self._metadata = carrier, worker, metadata
+        self._streams, self._moment = streams, streams.moment
+        self._ledger, self._ranges = ledger, ranges
         self._setting = Setting(epoch=0, mode=SYNC, base=32)
         self._wires: dict[tuple[str, int, int, int, torch.dtype], Wire] = {}
         self._sampler = sampler
@@ -106,7 +104,6 @@ class HaloExchange:
         self._buffers = RowBuffers(fresh=len(self.rounds) > 1)
         self._latest: dict[Site, Flight] = {}
         self._previous: dict[Site, Flight] = {}
-        self._unlabelled: deque[Flight] = deque()
         self._uses: list[_Use] = []
         self._newest: Site | None = None  # what was posted last, in this epoch and at the end of the last one
         self._final: Site | None = None
@@ -136,16 +133,11 @@ class HaloExchange:
         self._worker.check()
         uses, self._uses = self._uses, []
         for use in uses:
-            self._check_headers(use.flight)
-        self._check_rows(wait=False)  # what is under way for the next epoch is not waited for
+            self.stages.check_headers(use.flight)
+        self.stages.check_rows(wait=False)  # what is under way for the next epoch is not waited for
         for use in uses:
             self._note(use)
-        self._look()
-
-    def _check_rows(self, *, wait: bool) -> None:
-        if self._codec is not None:
-            with self._naming_rows():
-                self._codec.check(wait=wait)
+        self.stages.look()
 
     def row_weight(self, dtype: torch.dtype) -> Tensor | None:
         """What every halo row [h, 1] counts in a sum: n/k or 0 under sampling, None where all rows travel."""
@@ -171,9 +163,9 @@ class HaloExchange:
         self._latest[site] = flight
         self._ledger.posted(flight)
         if now.mode == SYNC:
-            self._encode(flight, MAIN)
+            self.stages.encode(flight, MAIN)
             flight.times.queued = self._moment()
-            flight.ticket = self._worker.submit(lambda: self._transfer(flight))
+            flight.ticket = self._worker.submit(lambda: self.stages.transfer(flight))
         else:
             self._encode_behind(flight)
             if site == self._final and site.direction == BACKWARD:
@@ -181,7 +173,7 @@ class HaloExchange:
             else:
                 self._send_off(flight)
         self._newest = site
-        self._look()
+        self.stages.look()
 
     def release(self) -> None:
         """Let the message go that was held back; once the epoch's weight gradients and coordination are through."""
@@ -203,7 +195,7 @@ class HaloExchange:
             raise ExchangeError("no rows were posted for this site", rank=self.plan.rank, site=site, epoch=due)
         self._wait(flight)
         if not flight.decoded:
-            self._decode(flight, MAIN)
+            self.stages.decode(flight, MAIN)
         self._used(_Use(flight, now.epoch, due))
         return self._placed(site, flight.rows.view_as(flight.rows))
 
@@ -216,7 +208,7 @@ class HaloExchange:
         self._previous.clear()
         self._latest.clear()
         self.end_epoch()
-        self._check_rows(wait=True)
+        self.stages.check_rows(wait=True)
 
     def peers(self, site: Site) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(send, receive) peers of the site's round in its direction."""
@@ -278,7 +270,7 @@ class HaloExchange:
             flight.send[shape.body] = drawn[shape.peer].view(torch.uint8).to(flight.send.device)
         flight.times.encode, flight.times.queued = (started, self._moment()), self._moment()
         self._ledger.posted(flight)
-        flight.ticket = self._worker.submit(lambda: self._transfer(flight))
+        flight.ticket = self._worker.submit(lambda: self.stages.transfer(flight))
         self._wait(flight)
         assert flight.recv is not None
         arrived = [torch.empty(0, dtype=torch.int32)] * self.plan.world_size
@@ -289,145 +281,22 @@ class HaloExchange:
         self._used(_Use(flight, now.epoch, now.epoch))
         return sampler.select(drawn, tuple(arrived))
 
-    def _name(self, site: Site, action: str) -> str:
-        key = (site.layer, site.step, site.direction, action)
-        name = self._names.get(key)
-        if name is None:
-            name = self._names[key] = site_name(*key)
-        return name
-
-    def _header(self, flight: Flight) -> MessageHeader:
-        return MessageHeader(
-            wire_format=WIRE_FORMAT,
-            direction=DIRECTION_CODES[flight.site.direction],
-            purpose=PURPOSE_CODES[self._purpose],
-            layer=flight.site.layer,
-            step=flight.site.step,
-            epoch=flight.epoch,
-            base=flight.base,
-            plan_id=self.plan.plan_id,
-            sent_ns=0,
-        )
-
-    def _encode(self, flight: Flight, thread: str) -> None:
-        assert flight.source is not None
-        wire, site = flight.wire, flight.site
-        self._ranges.push(self._name(site, "encode"), sum(wire.send_splits))
-        started = self._moment()
-        buffer = self._carrier.lend(sum(wire.send_splits))
-        self._streams.keep(flight.source)
-        key = NoiseKey(
-            seed=self._seed,
-            epoch=flight.epoch,
-            layer=site.layer,
-            step=site.step,
-            direction=DIRECTION_CODES[site.direction],
-            sender=0 if site.direction == FORWARD else self.plan.rank,
-        )
-        with self._naming_rows():
-            wire.pack(flight.source, buffer, self._codec, key)
-        if thread == MAIN or self._streams.in_step:
-            self._release(flight)
-        flight.send = buffer
-        flight.times.encode, flight.times.encode_thread = (started, self._moment()), thread
-        self._ranges.pop()
-
-    @contextmanager
-    def _naming_rows(self) -> Iterator[None]:
-        """Say where a row stood that cannot be sent; on a device it may be one of an earlier message."""
-        try:
-            yield
-        except NonFiniteRowError as error:
-            key = error.key
-            direction = FORWARD if key.direction == DIRECTION_CODES[FORWARD] else BACKWARD
-            raise ExchangeError(
-                f"a non-finite row cannot be sent: global node {error.node_id}",
-                rank=self.plan.rank,
-                site=Site(layer=key.layer, step=key.step, direction=direction),
-                epoch=key.epoch,
-            ) from error
-
-    def _release(self, flight: Flight) -> None:
-        """The rows to send have been read: let go of them, if they are still what was posted."""
-        source, flight.source = flight.source, None
-        if source is not None and source._version != flight.source_version:
-            raise ExchangeError(
-                "rows were modified in place while they were being sent; use an out-of-place operation",
-                rank=self.plan.rank,
-                site=flight.site,
-                epoch=flight.epoch,
-            )
-
-    def _transfer(self, flight: Flight) -> None:
-        assert flight.send is not None
-        send, flight.send = flight.send, None
-        self._ranges.push(self._name(flight.site, "wire"), send.numel())
-        try:
-            delivery = self._carrier.carry(send, flight.wire, self._header(flight))
-        except Exception as error:
-            raise ExchangeError(
-                f"the exchange broke off: {error}", rank=self.plan.rank, site=flight.site, epoch=flight.epoch
-            ) from error
-        self._ranges.pop()
-        flight.recv, flight.labels, flight.times.wire = delivery.recv, delivery.labels, delivery.wire
-        if delivery.labels.ready:
-            self._check_headers(flight)
-        else:
-            self._unlabelled.append(flight)
-
-    def _check_headers(self, flight: Flight) -> None:
-        """Compare the received headers with what was due, waiting for them if need be; a second call does nothing."""
-        labels, flight.labels = flight.labels, None
-        if labels is None:
-            return
-        want = self._header(flight)
-        for peer, got in labels.read().items():
-            wrong = mismatch(got, want)
-            if wrong is not None:
-                raise ExchangeError(
-                    f"a message is not the one that was due: {wrong}",
-                    rank=self.plan.rank,
-                    site=flight.site,
-                    epoch=flight.epoch,
-                    peer=peer,
-                )
-            flight.headers[peer] = got
-        self._release(flight)
-
-    def _look(self) -> None:
-        """Check the headers that have come in the meantime."""
-        while self._unlabelled and (self._unlabelled[0].labels is None or self._unlabelled[0].labels.ready):
-            self._check_headers(self._unlabelled.popleft())
-
-    def _decode(self, flight: Flight, thread: str) -> None:
-        assert flight.recv is not None
-        self._ranges.push(self._name(flight.site, "decode"), flight.recv.numel())
-        started = self._moment()
-        for target in (flight.rows, flight.scratch):
-            if target is not None:
-                self._streams.keep(target)
-        flight.wire.unpack(flight.recv, self._codec, flight.rows, flight.scratch)
-        self._carrier.give_back(flight.recv)
-        flight.recv, flight.scratch, flight.decoded = None, None, True
-        flight.times.decode, flight.times.decode_thread = (started, self._moment()), thread
-        self._ranges.pop()
-
     def _encode_behind(self, flight: Flight) -> None:
         """Encode on the worker, or at once where there is no core for it to run on."""
         if self._spare_core:
             flight.times.queued = self._moment()
-            flight.ticket = self._worker.submit(lambda: self._encode(flight, BACKGROUND))
+            flight.ticket = self._worker.submit(lambda: self.stages.encode(flight, BACKGROUND))
         else:
-            self._encode(flight, MAIN)
+            self.stages.encode(flight, MAIN)
             flight.times.queued = self._moment()
 
     def _send_off(self, flight: Flight) -> None:
         """Leave the wire to the worker, and where it has a core the decoding."""
 
         def run() -> None:
-            self._transfer(flight)
+            self.stages.transfer(flight)
             if self._spare_core:
-                self._decode(flight, BACKGROUND)
+                self.stages.decode(flight, BACKGROUND)
 
         flight.ticket = self._worker.submit(run)
 
@@ -436,7 +305,7 @@ class HaloExchange:
         if flight.ticket.done:
             self._worker.check()
             return
-        self._ranges.push(self._name(flight.site, "wait"), sum(flight.wire.recv_splits))
+        self._ranges.push(self.stages.name(flight.site, "wait"), sum(flight.wire.recv_splits))
         started = self._moment()
         self._worker.wait(flight.ticket)
         flight.times.wait, flight.times.wait_epoch = (started, self._moment()), self._setting.epoch
@@ -451,7 +320,7 @@ class HaloExchange:
 
     def _note(self, use: _Use) -> None:
         flight, epoch = use.flight, use.epoch
-        self._check_headers(flight)
+        self.stages.check_headers(flight)
         if epoch is None:
             self._ledger.unused(flight)
             return

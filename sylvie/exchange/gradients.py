@@ -87,7 +87,7 @@ class GradientSum:
 
 
 def _bucketed(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """Buckets in the reverse order of the parameters, each about half of what is left: as backward runs out, less can be hidden."""
+    """Parameters in reverse order, each bucket about half of what is left: as backward runs out, less can be hidden."""
     left, share = _nbytes(parameters), 0
     buckets: list[list[Tensor]] = []
     for p in reversed(parameters):

@@ -189,7 +189,7 @@ def test_a_fault_in_the_background_ends_the_run(stage: str, schedule: str, tmp_p
     def run(trainer: Trainer) -> None:
         assert trainer.exchange is not None
         if trainer.partition.rank == 1:
-            trainer.exchange._codec = Failing(trainer.exchange._codec, stage, 9)
+            trainer.exchange.stages.codec = Failing(trainer.exchange.stages.codec, stage, 9)
         trainer.train(6)
 
     started = time.monotonic()

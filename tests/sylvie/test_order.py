@@ -67,7 +67,7 @@ class Diary:
         self.lines: list[str] = []
         exchange, reducer = trainer.exchange, trainer.reducer
         assert exchange is not None
-        self._follow(exchange, "_transfer", lambda flight: f"{flight.epoch} {flight.site}")
+        self._follow(exchange.stages, "transfer", lambda flight: f"{flight.epoch} {flight.site}")
         self._follow(reducer, "start_sum", lambda tensor: "gradients")
         self._follow(reducer, "gather", lambda values: "coordination")
 

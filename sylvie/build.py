@@ -62,6 +62,7 @@ def build_controller(config: Config) -> Controller:
             bits=config.fixed_bits,
             schedule=config.schedule,
             clock=config.ldr_clock,
+            max_base=int(config.ldr_max_base),
         )
     )
 

@@ -68,6 +68,7 @@ class Config:
     ldr_rule: str = _option("equation", "the rule", RULES)
     ldr_clock: str = _option("wall", "what the rule divides by", CLOCKS)
     ldr_link_rate: str | None = _option(None, "link rate of the modelled clock, such as 200mbit")
+    ldr_max_base: str = _option("2", "where the rule stops doubling the base width (the paper: 8)", ("2", "4", "8"))
     metadata: str = _option("bf16", "form of a row's minimum and scale", ("fp32", "bf16"))
     overlap: bool = _option(True, "compute local sums while rows travel")
     cache_input_halo: bool = _option(True, "fetch constant input rows once")
@@ -123,6 +124,8 @@ class Config:
 
 OPTIONS = {item.name: item for item in fields(Config)}
 
+_RULE_OPTIONS = ("ldr_lambda", "ldr_delta", "ldr_rule", "ldr_clock")
+
 # Options that act only under one value of another option: (options, other option, values under which they act).
 _ACTS_UNDER: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("heads", "attention_dropout", "residual"), "model", ("gat",)),
@@ -134,13 +137,14 @@ _ACTS_UNDER: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("bns_p",), "system", ("bns-gcn",)),
     (("pipegcn_smooth", "pipegcn_momentum"), "system", ("pipegcn",)),
     (
-        ("mask_seed", "mask_thresholds", "importance", "metadata", "ldr_lambda", "ldr_delta", "ldr_rule", "ldr_clock"),
+        ("mask_seed", "mask_thresholds", "importance", "metadata", *_RULE_OPTIONS, "ldr_max_base"),
         "system",
         ("sylvie",),
     ),
     (("ldr_link_rate",), "ldr_clock", ("modelled",)),
     (("mask_seed",), "mask", ("shuffled", "shuffled-rows")),
     (("mask_thresholds", "importance"), "mask", ("degree", "shuffled", "shuffled-rows")),
+    (("ldr_max_base",), "bits", ("adaptive",)),
     (("metadata",), "bits", ("adaptive", "1", "2", "4", "8")),
     (("pipegcn_momentum",), "pipegcn_smooth", ("features", "gradients", "both")),
 )
@@ -185,7 +189,7 @@ def _refuse_idle(config: Config, given: Mapping[str, Any]) -> None:
     if "data_root" in given and (_generated(config) or config.dataset.endswith(".npz")):
         raise ValueError(f"--data-root has no effect with --dataset {config.dataset}; leave it out")
     adaptive = config.bits == "adaptive" or config.schedule == "adaptive"
-    for name in ("ldr_lambda", "ldr_delta", "ldr_rule", "ldr_clock", "ldr_link_rate"):
+    for name in (*_RULE_OPTIONS, "ldr_link_rate"):
         if name in given and not adaptive:
             raise ValueError(f"{flag(name)} has no effect with both --bits and --schedule fixed; leave it out")
     if config.ldr_clock == "modelled" and config.ldr_link_rate is None:

@@ -251,6 +251,7 @@ class Trainer:
                 clock=config.clock,
                 smoothing=config.smoothing,
                 delta=config.delta,
+                max_base=config.max_base,
                 ldr=verdict.ldr,
                 ldr_reference=verdict.ldr_reference,
                 outcome=verdict.outcome,

@@ -143,6 +143,7 @@ def _replay(arguments: list[str]) -> int:
     parser.add_argument("--rule", choices=RULES, help="another rule")
     parser.add_argument("--delta", type=int, help="another δ, epochs")
     parser.add_argument("--lambda", dest="smoothing", type=float, help="another λ")
+    parser.add_argument("--max-base", type=int, choices=(2, 4, 8), help="another end of the doubling")
     parser.add_argument("--constant-clock", action="store_true", help="every epoch takes as long as another")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the replay beside the log as one page of pictures")
     options = parser.parse_args(arguments)
@@ -152,6 +153,7 @@ def _replay(arguments: list[str]) -> int:
         rule=options.rule,
         delta=options.delta,
         smoothing=options.smoothing,
+        max_base=options.max_base,
         constant_clock=options.constant_clock,
     )
     mismatch = first_mismatch(run)
@@ -169,6 +171,7 @@ def _replay(arguments: list[str]) -> int:
                 "differ": result.differ,
                 "differs_share": result.differs_share,
                 "first_difference": result.first_difference,
+                "mean_base": result.mean_base,
                 "constant_clock_differs": constant.differs_share,
                 "log_follows_rule": mismatch is None,
                 "mismatch": mismatch,
@@ -185,7 +188,8 @@ def _replay(arguments: list[str]) -> int:
 def _describe(result: Replay) -> str:
     config = result.config
     return (
-        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}, clock {config.clock}: "
+        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}, base up to {config.max_base}, clock {config.clock}: "
         f"{result.differ} of {result.decided} decisions differ from the log"
         + (f", first in epoch {result.first_difference}" if result.first_difference is not None else "")
+        + (f"; mean base {result.mean_base:.2f} bits" if result.mean_base is not None else "")
     )

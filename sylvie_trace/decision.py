@@ -3,7 +3,7 @@
 ``F_0 = L_0``, ``F_t = λ·F_{t−1} + (1 − λ)·L_t``, ``ldr_t = (F_t − F_{t−1}) / et_t``. For t > δ the rule's
 outcome moves the base width and the execution mode of the next epoch:
 
-* ``true``: base = min(2·base, 8), next epoch synchronous;
+* ``true``: base = min(2·base, the largest base), next epoch synchronous;
 * ``false``: base = max(base/2, 1), next epoch asynchronous (a tie is ``false``);
 * ``hold``: both stay (t <= δ, or an undecided ``window``).
 """
@@ -25,7 +25,7 @@ CLOCKS = ("wall", "constant", "modelled")
 ADAPTIVE = "adaptive"
 TRUE, FALSE, HOLD = "true", "false", "hold"
 WIDTHS = (1, 2, 4, 8, 32)
-MIN_BASE, MAX_BASE = 1, 8
+MIN_BASE, MAX_BASE = 1, 8  # §8's clamps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class ControllerConfig:
 
     ``bits`` None means adaptive, a number fixes the base width; ``schedule`` is ``adaptive``, ``sync`` or
     ``async``. ``smoothing`` is λ in [0, 1), ``delta`` is δ >= 1 epochs. ``clock`` names what the caller
-    passes as et and is only recorded.
+    passes as et and is only recorded. ``max_base`` ends the doubling of an adaptive base; §8 has 8.
     """
 
     rule: str = EQUATION
@@ -43,6 +43,7 @@ class ControllerConfig:
     bits: int | None = None
     schedule: str = ADAPTIVE
     clock: str = "wall"
+    max_base: int = MAX_BASE
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -57,6 +58,8 @@ class ControllerConfig:
             raise ValueError(f"LDR lambda {self.smoothing} is outside [0, 1): choose a value such as 0.9")
         if self.bits is not None and self.bits not in WIDTHS:
             raise ValueError(f"bit width {self.bits} is unknown: use one of {', '.join(map(str, WIDTHS))}")
+        if self.max_base not in (1, 2, 4, 8):
+            raise ValueError(f"largest base {self.max_base} is unknown: use 1, 2, 4 or 8")
         if self.schedule not in (ADAPTIVE, SYNC, ASYNC):
             raise ValueError(f"schedule {self.schedule!r} is unknown: use adaptive, sync or async")
 
@@ -139,7 +142,7 @@ def decide(
     outcome = rule_outcome(config, epoch, ldrs)
     base, mode = state.base, state.mode
     if config.bits is None and outcome != HOLD:
-        base = min(2 * base, MAX_BASE) if outcome == TRUE else max(base // 2, MIN_BASE)
+        base = min(2 * base, config.max_base) if outcome == TRUE else max(base // 2, MIN_BASE)
     if config.schedule != ADAPTIVE:
         mode = config.schedule
     elif outcome != HOLD:

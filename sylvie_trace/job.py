@@ -23,6 +23,7 @@ SETTING_OPTIONS = (
     "ldr_lambda",
     "ldr_clock",
     "ldr_link_rate",
+    "ldr_max_base",
     "overlap",
     "cache_input_halo",
     "bns_p",

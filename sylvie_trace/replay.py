@@ -31,6 +31,12 @@ class Replay:
     verdicts: tuple[Verdict, ...]
 
     @property
+    def mean_base(self) -> float | None:
+        """Mean base width of the epochs under the replayed verdicts, bits; epoch 0 excepted, which no verdict precedes."""
+        bases = [verdict.base_next for verdict in self.verdicts[:-1]]
+        return sum(bases) / len(bases) if bases else None
+
+    @property
     def differs_share(self) -> float | None:
         """Share of the decisions that differ."""
         return self.differ / self.decided if self.decided else None
@@ -52,6 +58,7 @@ def logged_config(run: Run) -> ControllerConfig:
         delta=first.delta,
         smoothing=first.smoothing,
         clock=first.clock,
+        max_base=first.max_base,
         bits=int(bits) if bits.isdigit() else None,
         schedule=schedule if schedule in ("sync", "async") else ADAPTIVE,
     )
@@ -63,9 +70,10 @@ def replay(
     rule: str | None = None,
     delta: int | None = None,
     smoothing: float | None = None,
+    max_base: int | None = None,
     constant_clock: bool = False,
 ) -> Replay:
-    """Replay rank 0's log, with another rule, δ, λ or a constant clock where given.
+    """Replay rank 0's log, with another rule, δ, λ, largest base or a constant clock where given.
 
     Raises ``ValueError`` when there is nothing to replay or a loss is missing.
     """
@@ -75,6 +83,7 @@ def replay(
         rule=config.rule if rule is None else rule,
         delta=config.delta if delta is None else delta,
         smoothing=config.smoothing if smoothing is None else smoothing,
+        max_base=config.max_base if max_base is None else max_base,
         clock="constant" if constant_clock else config.clock,
     )
     epochs, decisions = run.ranks[0].epochs, run.ranks[0].decisions

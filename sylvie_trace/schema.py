@@ -89,7 +89,7 @@ class Decision(Record, tag="decision"):
     """What the controllers concluded at the end of ``epoch`` for the next one.
 
     ``outcome``: ``true`` (raise the width, synchronise), ``false`` (lower it, run ahead), ``hold``.
-    ``forced_sync`` says that a true rule made the *next* epoch synchronous (t > δ).
+    ``forced_sync`` says that a true rule made the *next* epoch synchronous (t > δ). ``max_base``: where the doubling ends.
     """
 
     epoch: int
@@ -105,6 +105,7 @@ class Decision(Record, tag="decision"):
     mode_before: str
     mode_after: str
     forced_sync: bool
+    max_base: int = 8
 
 
 class Bits(Record, tag="bits"):

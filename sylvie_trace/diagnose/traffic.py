@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sylvie_trace.decision import MAX_BASE
 from sylvie_trace.diagnose.facts import Facts
 from sylvie_trace.diagnose.types import Cause
 
@@ -33,17 +32,18 @@ def bytes_that_did_not_fall(facts: Facts) -> Iterator[Cause]:
 
 
 def width_pinned_high(facts: Facts) -> Iterator[Cause]:
-    """The rule keeps the base at 8: nothing is left for the mask, and little of the saving."""
+    """The rule keeps the base at its largest: nothing is left for the mask, and little of the saving."""
     rule = facts.rule
     if rule is None or rule.config.bits is not None or rule.decided < ENOUGH_DECIDED or not rule.bases:
         return
-    high = sum(base == MAX_BASE for base in rule.bases)
+    largest = rule.config.max_base
+    high = sum(base == largest for base in rule.bases)
     if high >= HABIT * len(rule.bases):
         yield Cause(
             check="width_high",
             status="warning",
             link=1,
-            evidence=f"the base width was {MAX_BASE} in {high} of {len(rule.bases)} epochs after a decision",
+            evidence=f"the base width was {largest}, its largest, in {high} of {len(rule.bases)} epochs after a decision",
             remedy="a larger --ldr-delta, or --ldr-rule equation, lets the width come down again",
         )
 

@@ -64,6 +64,20 @@ def test_both_clamps() -> None:
     assert [v.outcome for v in verdicts[2:]] == ["true"] * 6 + ["false"] * 5
 
 
+@pytest.mark.parametrize("largest", [1, 2, 4, 8])
+def test_the_doubling_ends_at_the_largest_base(largest: int) -> None:
+    """Outcomes and modes do not depend on it; widths that stay below it do not either."""
+    losses = [-float(t * t) for t in range(6)]
+    losses += [losses[-1] - 9.0, losses[-1] - 18.0]  # three doublings, then ties
+    free, capped = run(config(), losses), run(config(max_base=largest), losses)
+    assert [v.base_next for v in free] == [1, 1, 2, 4, 8, 8, 4, 2]
+    assert [(v.outcome, v.mode_next) for v in capped] == [(v.outcome, v.mode_next) for v in free]
+    assert max(v.base_next for v in capped) == largest
+    assert [v.base_next for v in capped[:5]] == [min(v.base_next, largest) for v in free[:5]]
+    with pytest.raises(ValueError, match="largest base"):
+        config(max_base=largest + 8)
+
+
 def test_the_clock_drives_the_rule() -> None:
     """A steady loss: with a constant time all ties are false, after a shorter epoch it is true."""
     losses = [10.0 - t for t in range(5)]

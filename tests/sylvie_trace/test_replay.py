@@ -39,6 +39,9 @@ def test_another_rule_differs(synthetic: Make) -> None:
     # Without ties the two rules always disagree.
     assert other.differs_share == 1.0 and other.first_difference == 3
     assert replay(run, smoothing=0.9).config.smoothing == 0.9
+    capped = replay(run, max_base=2)
+    assert capped.differ == 0 and max(v.base_next for v in capped.verdicts) == 2, "the same outcomes move a smaller base"
+    assert capped.mean_base is not None and capped.mean_base < (replay(run).mean_base or 0)
     shorter = replay(run, delta=1)
     assert shorter.decided == 10 and shorter.differ >= 1  # epoch 2: the log still held
 

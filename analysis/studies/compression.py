@@ -39,8 +39,8 @@ VARIANTS: Mapping[str, Mapping[str, Option]] = {
         "mask-thresholds": "quartile",
         "importance": "distinct",
     },
-    "adaptive, top10, wall clock": {"bits": "adaptive"},
-    "adaptive, top10, constant clock": {"bits": "adaptive", "ldr-clock": "constant"},
+    "adaptive to 8, top10, wall clock": {"bits": "adaptive", "ldr-max-base": 8},
+    "adaptive to 8, top10, constant clock": {"bits": "adaptive", "ldr-max-base": 8, "ldr-clock": "constant"},
     "8 bits, bf16 metadata": {"bits": 8, "metadata": "bf16"},
     "1 bit, bf16 metadata": {"bits": 1, "metadata": "bf16"},
     "1 bit, top10, bf16 metadata": {
@@ -50,7 +50,7 @@ VARIANTS: Mapping[str, Mapping[str, Option]] = {
         "metadata": "bf16",
     },
 }
-_ON_WORDNET = ("32 bits", "2 bits", "1 bit", "1 bit, top10", "adaptive, top10, wall clock", "1 bit, top10, bf16 metadata")
+_ON_WORDNET = ("32 bits", "2 bits", "1 bit", "1 bit, top10", "adaptive to 8, top10, wall clock", "1 bit, top10, bf16 metadata")
 _BASELINE = "32 bits"
 _QUALITY = "quality.test_at_best_val"
 _COLUMNS = (

@@ -93,7 +93,8 @@ def _cases(quick: bool) -> list[tuple[str, Options, range, tuple[str, ...]]]:
     if quick:
         return [("generator:nodes=2000", small | {"lr": 0.01, "epochs": 40}, range(2), ())]
     graph = "generator:nodes=12000,degree=10,features=64"
-    few = tuple(f"{name}, δ {delta}, {clock}" for name in ("default", "equation to 8") for delta in (5, 20) for clock in _CLOCKS)
+    systems = ("default", "equation to 8")
+    few = tuple(f"{system}, δ {delta}, {clock}" for system in systems for delta in (5, 20) for clock in _CLOCKS)
     return [
         (graph, small | {"lr": 0.003, "epochs": 300}, range(6), ()),
         (graph, small | {"lr": 0.01, "epochs": 80}, range(6), few),

@@ -50,7 +50,8 @@ def _run(quick: bool, out: Path) -> None:
                 seeds,
             )
         )
-        parts.append(build_table(f"{name}, 2 random parts, {epochs} epochs, learning rate {lr}", outcomes, _COLUMNS, baseline=_BASELINE))
+        title = f"{name}, 2 random parts, {epochs} epochs, learning rate {lr}"
+        parts.append(build_table(title, outcomes, _COLUMNS, baseline=_BASELINE))
         write_document(out, "quality", title="Quality of the default beside vanilla", conditions=conditions, parts=parts)
 
 

@@ -2,7 +2,7 @@
 
 A generated graph in two random parts, GraphSAGE, ten seeds, trained slowly to its end and fast and briefly. The rule's clock
 is that of a link on which vanilla spends 92 % of its epoch in exchange. Beside the default: the paper's base up to 8, what
-late rows alone cost (32 bits, async), what widths alone cost (adaptive width, sync).
+late rows alone cost (32 bits, async), what widths alone cost (adaptive width, sync), and what remote rows are worth (zeroed).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from analysis.studies import Study
 from analysis.tables import Column, Table, build_table
 
 _BASELINE = "vanilla"
+_ZERO = "analysis.zero_halo:ZeroHaloSession"
 _COLUMNS = (
     Column(title="test at best validation, %", path="quality.test_at_best_val", scale=100, versus="difference"),
     Column(title="bits a row", path="bits.mean"),
@@ -50,6 +51,7 @@ def _run(quick: bool, out: Path) -> None:
                 seeds,
             )
         )
+        outcomes += driver.run(paired({"vanilla, halo zeroed": case | {"system": "vanilla"}}, seeds[:3], session=_ZERO))
         title = f"{name}, 2 random parts, {epochs} epochs, learning rate {lr}"
         parts.append(build_table(title, outcomes, _COLUMNS, baseline=_BASELINE))
         write_document(out, "quality", title="Quality of the default beside vanilla", conditions=conditions, parts=parts)

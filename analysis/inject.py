@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 
@@ -67,9 +68,17 @@ def _turned_mask(_: float) -> None:
 
 
 def _stuck_width(base: float) -> None:
+    """The rule decides and says what it decided; the width stays where it is."""
     from sylvie_trace import decision
 
-    decision.MIN_BASE = decision.MAX_BASE = int(base)
+    width, rightly = int(base), decision.decide
+
+    def stuck(config: Any, state: Any, **epoch: Any) -> Any:
+        state, verdict = rightly(config, state, **epoch)
+        return replace(state, base=width), replace(verdict, base_next=width)
+
+    decision.MIN_BASE = width  # before the first epoch
+    decision.decide = stuck
 
 
 FAULTS: dict[str, Callable[[float], None]] = {

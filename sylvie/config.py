@@ -109,6 +109,8 @@ class Config:
         for name in ("dropout", "attention_dropout", "alpha", "ldr_lambda", "pipegcn_momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{flag(name)} {getattr(self, name)} is outside [0, 1)")
+        if self.ldr_rule == "window" and self.ldr_delta < 2:
+            raise ValueError("--ldr-rule window with --ldr-delta 1 can never act; use a delta of at least 2")
         if not 0 < self.bns_p <= 1:
             raise ValueError(f"--bns-p {self.bns_p} is outside (0, 1]")
 

@@ -53,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a path that was given, or the run's own, cannot be read or written
+        if error.filename is None:
+            raise
+        print(f"{PROGRAM}: {error.filename}: {error.strerror}; choose a place that exists and is yours", file=sys.stderr)
+        return 2
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -179,17 +184,18 @@ def _replay(arguments: list[str]) -> int:
             }
         )
     else:
-        print(_describe(result))
+        print(_describe(result, logged=replay(run)))
         print("the log follows its rule" if mismatch is None else f"the log does not follow its rule: {mismatch}")
         print(f"with a constant clock {terminal.percent(constant.differs_share)} of the decisions differ")
     return 0
 
 
-def _describe(result: Replay) -> str:
-    config = result.config
+def _describe(result: Replay, logged: Replay) -> str:
+    config, adapts = result.config, result.config.bits is None
+    widths = f", base up to {config.max_base}" if adapts else ""
     return (
-        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}, base up to {config.max_base}, clock {config.clock}: "
+        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}{widths}, clock {config.clock}: "
         f"{result.differ} of {result.decided} decisions differ from the log"
         + (f", first in epoch {result.first_difference}" if result.first_difference is not None else "")
-        + (f"; mean base {result.mean_base:.2f} bits" if result.mean_base is not None else "")
+        + (f"; mean base {result.mean_base:.2f} bits (log: {logged.mean_base:.2f})" if adapts and result.mean_base else "")
     )

@@ -201,12 +201,13 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
 
     if report.epoch_time_s is None:
         yield absent(
-            "epoch_time_s, throughput_epochs_per_s, bytes_per_epoch, compression_ratio, bits, breakdown_s",
+            "epoch_time_s, throughput_epochs_per_s, bytes_per_epoch, compression_ratio, bits, breakdown_s, "
+            "breakdown_max_rank_s, breakdown_max_rank, attributed_fraction",
             f"{report.run.epochs} epochs recorded by every rank: none is left after the warm-up",
         )
     if not run.traced:
         yield absent(
-            "breakdown_s, attributed_fraction, bytes_per_epoch.by_layer, bytes_per_epoch.by_pair, staleness, "
+            "breakdown_s, breakdown_max_rank_s, breakdown_max_rank, attributed_fraction, bytes_per_epoch.by_layer, bytes_per_epoch.by_pair, staleness, "
             "online_s, overhead.online_share",
             "message and span records were not written: run with --trace",
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sylvie_trace.decision import ADAPTIVE, MAX_BASE
 from sylvie_trace.reader import Run
 from sylvie_trace.report_types import Report
 
@@ -71,6 +72,10 @@ class Subject:
     def setting(self) -> dict[str, Any]:
         """The options of the setting, those that this run's configuration has, and the number of parts."""
         chosen = {name: self.config[name] for name in SETTING_OPTIONS if name in self.config}
+        if chosen.get("bits") == ADAPTIVE:  # runs from before the option doubled up to the paper's 8
+            chosen.setdefault("ldr_max_base", str(MAX_BASE))
+        else:
+            chosen.pop("ldr_max_base", None)
         return {**chosen, "parts": self.run.world_size}
 
     @property

@@ -78,6 +78,8 @@ def replay(
     Raises ``ValueError`` when there is nothing to replay or a loss is missing.
     """
     config = logged_config(run)
+    if max_base is not None and config.bits is not None:
+        raise ValueError(f"--max-base has no effect: the width of this run is fixed at {config.bits} bits; leave it out")
     config = replace(
         config,
         rule=config.rule if rule is None else rule,

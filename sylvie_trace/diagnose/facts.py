@@ -10,7 +10,7 @@ import numpy as np
 
 from sylvie_trace.breakdown import PARTS, RankParts, arrival_ns
 from sylvie_trace.columns import MISSING, PURPOSES
-from sylvie_trace.decision import ADAPTIVE, FALSE, MAX_BASE, MIN_BASE, TRUE, ControllerConfig
+from sylvie_trace.decision import ADAPTIVE, FALSE, MIN_BASE, TRUE, ControllerConfig
 from sylvie_trace.epochs import common_epochs, measured_epochs
 from sylvie_trace.job import Subject, slowest_link
 from sylvie_trace.reader import RankTrace, Run
@@ -220,7 +220,7 @@ def _rule(run: Run) -> Rule | None:
         false=sum(decision.outcome == FALSE for decision in after),
         bases=tuple(ran[decision.epoch + 1].base_bits for decision in after),
         width_ignored=sum(
-            (outcome == TRUE and base <= before < MAX_BASE) or (outcome == FALSE and base >= before > MIN_BASE)
+            (outcome == TRUE and base <= before < config.max_base) or (outcome == FALSE and base >= before > MIN_BASE)
             for outcome, before, base in wide
         ),
         mode_ignored=sum((o == TRUE and mode == ASYNC) or (o == FALSE and mode != ASYNC) for o, mode in modes),

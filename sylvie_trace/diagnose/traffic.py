@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sylvie_trace.decision import EQUATION, MAX_BASE
 from sylvie_trace.diagnose.facts import Facts
 from sylvie_trace.diagnose.types import Cause
 
@@ -32,20 +33,23 @@ def bytes_that_did_not_fall(facts: Facts) -> Iterator[Cause]:
 
 
 def width_pinned_high(facts: Facts) -> Iterator[Cause]:
-    """The rule keeps the base at its largest: nothing is left for the mask, and little of the saving."""
+    """The rule keeps the base at 8: nothing is left for the mask, and little of the saving. A smaller largest base leaves both."""
     rule = facts.rule
-    if rule is None or rule.config.bits is not None or rule.decided < ENOUGH_DECIDED or not rule.bases:
+    if rule is None or rule.config.max_base < MAX_BASE or rule.config.bits is not None or rule.decided < ENOUGH_DECIDED or not rule.bases:
         return
-    largest = rule.config.max_base
-    high = sum(base == largest for base in rule.bases)
+    high = sum(base == MAX_BASE for base in rule.bases)
     if high >= HABIT * len(rule.bases):
         yield Cause(
             check="width_high",
             status="warning",
             link=1,
-            evidence=f"the base width was {largest}, its largest, in {high} of {len(rule.bases)} epochs after a decision",
-            remedy="a larger --ldr-delta, or --ldr-rule equation, lets the width come down again",
+            evidence=f"the base width was {MAX_BASE} in {high} of {len(rule.bases)} epochs after a decision",
+            remedy="--ldr-max-base 2 or 4 keeps the base from rising so far; or " + _other_rule(rule.config.rule),
         )
+
+
+def _other_rule(rule: str) -> str:
+    return "a larger --ldr-delta" + ("" if rule == EQUATION else ", or --ldr-rule equation")
 
 
 def metadata_heavy(facts: Facts) -> Iterator[Cause]:

@@ -84,6 +84,8 @@ def slow_delta(facts: Facts) -> Iterator[Cause]:
     rule, epochs = facts.rule, facts.subject.report.run.epochs
     if rule is None or (rule.config.bits is not None and rule.config.schedule != ADAPTIVE) or not epochs:
         return
+    if facts.run.world_size == 1:  # nothing waits
+        return
     if rule.decided < _SLOW_DELTA * epochs:
         yield Cause(
             check="delta_slow",

@@ -20,14 +20,22 @@ _SIGNS = {
     ".startswith('_slow_link')",
     "flat-mask": "levels([0.1, 0.95, 1.0]) == [0, 0, 0]",
     "turned-mask": "levels([0.0, 0.5, 1.0]) == [3, 0, 0]",
-    "stuck-width:4": "__import__('sylvie_trace.decision').decision.Controller(config).base == 4",
+    "stuck-width:1": "widths(Controller(config)) == {1}",
+    "stuck-width:4": "widths(Controller(config)) == {4}",
+    "stuck-width:8": "widths(Controller(config)) == {8}",
 }
 _PROGRAM = """
 import torch
 from analysis.inject import inject
 from sylvie import extractor
-from sylvie_trace.decision import ControllerConfig
+from sylvie_trace.decision import Controller, ControllerConfig
 config = ControllerConfig()
+def widths(controller):  # of a loss that falls in jumps
+    found = []
+    for epoch in range(30):
+        found.append(controller.base)
+        controller.step(epoch, 9.0 - 0.1 * epoch + 0.3 * (epoch % 3), 1.0)
+    return set(found)
 def levels(p):
     return extractor.mask_levels(torch.tensor(p, dtype=torch.float64), (0.9, 0.97, 0.99)).tolist()
 before = {sign}

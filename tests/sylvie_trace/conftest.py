@@ -167,6 +167,7 @@ class SyntheticRun:
                     clock=plan.controller.clock,
                     smoothing=plan.controller.smoothing,
                     delta=plan.controller.delta,
+                    max_base=plan.controller.max_base,
                     ldr=verdict.ldr,
                     ldr_reference=verdict.ldr_reference,
                     outcome=verdict.outcome,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sylvie_trace.cli import main
+from sylvie_trace.decision import ControllerConfig
 
 Make = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +87,18 @@ def test_bad_arguments_are_one_line_and_exit_2(
 def test_bad_replay_settings_are_refused(synthetic: Make, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(synthetic(epochs=3).path), "--delta", "0"]) == 2
     assert "delta 0" in capsys.readouterr().err
+    fixed = synthetic(epochs=3, controller=ControllerConfig(bits=4)).path
+    assert main(["replay", str(fixed), "--max-base", "8"]) == 2
+    assert "fixed at 4 bits" in capsys.readouterr().err
+    assert main(["replay", str(fixed)]) == 0 and "base" not in capsys.readouterr().out
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    synthetic: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(synthetic(epochs=3).path), "--html", str(tmp_path / "none" / "x.html")]) == 2
+    said = capsys.readouterr().err
+    assert "none" in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["validate", "--help"], ["replay", "--help"]])

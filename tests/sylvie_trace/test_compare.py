@@ -190,3 +190,16 @@ def test_the_library_takes_subjects(runs: Runs) -> None:
     paths = [*runs([0], [0.8]), *runs([0], [0.7], bits="2")]
     found = compare(subjects(paths))
     assert found.groups[0].runs == ("run-1",) and found.versus[0].quality is not None
+
+
+def test_a_run_from_before_the_largest_base_was_an_option_is_the_papers(runs: Runs, synthetic: Make) -> None:
+    """Its base doubled up to 8; where the width is fixed the option says nothing about the setting."""
+    from sylvie_trace.questions import subjects
+
+    adaptive: dict[str, Any] = {"bits": "adaptive"}
+    paths = runs([0], [0.8], config=adaptive | {"ldr_max_base": "8"}) + runs([0], [0.8], config=adaptive)
+    paths += runs([0], [0.8], config=adaptive | {"ldr_max_base": "2"})
+    paths += runs([0], [0.8], config={"bits": "4", "ldr_max_base": "2"}) + runs([0], [0.8], config={"bits": "4"})
+    now, before, ours, fixed, fixed_before = (subject.setting for subject in subjects(paths))
+    assert now == before != ours
+    assert fixed == fixed_before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -195,6 +196,17 @@ def test_a_width_pinned_at_8(synthetic: Make) -> None:
     # By the prose a loss that falls ever slower is always worse.
     found = diagnosis_of(healthy(synthetic, losses=FLATTENING, controller=ControllerConfig(rule="prose", delta=3)))
     assert {"width_high", "never_async"} <= warnings(found)
+
+
+@pytest.mark.parametrize("largest", [2, 4, 8])
+@pytest.mark.parametrize("rule", ["equation", "prose"])
+def test_a_width_at_its_largest_is_not_stuck(synthetic: Make, largest: int, rule: str) -> None:
+    """An outcome that cannot widen any further was not ignored; and a small largest base leaves the mask its room."""
+    config = ControllerConfig(rule=rule, delta=3, max_base=largest)
+    found = warnings(diagnosis_of(healthy(synthetic, controller=config)))
+    assert "width_stuck" not in found and ("width_high" not in found or largest == 8)
+    pinned = warnings(diagnosis_of(healthy(synthetic, losses=FLATTENING, controller=replace(config, rule="prose"))))
+    assert ("width_high" in pinned) == (largest == 8) and "width_stuck" not in pinned
 
 
 def test_message_count_and_metadata(synthetic: Make) -> None:

@@ -207,8 +207,8 @@ def _absent(run: Run, report: Report) -> Iterator[Finding]:
         )
     if not run.traced:
         yield absent(
-            "breakdown_s, breakdown_max_rank_s, breakdown_max_rank, attributed_fraction, bytes_per_epoch.by_layer, bytes_per_epoch.by_pair, staleness, "
-            "online_s, overhead.online_share",
+            "breakdown_s, breakdown_max_rank_s, breakdown_max_rank, attributed_fraction, bytes_per_epoch.by_layer, "
+            "bytes_per_epoch.by_pair, staleness, online_s, overhead.online_share",
             "message and span records were not written: run with --trace",
         )
     traffic = report.bytes_per_epoch

@@ -33,9 +33,11 @@ def bytes_that_did_not_fall(facts: Facts) -> Iterator[Cause]:
 
 
 def width_pinned_high(facts: Facts) -> Iterator[Cause]:
-    """The rule keeps the base at 8: nothing is left for the mask, and little of the saving. A smaller largest base leaves both."""
+    """The rule keeps the base at 8: nothing is left for the mask, and little of the saving; a smaller limit leaves both."""
     rule = facts.rule
-    if rule is None or rule.config.max_base < MAX_BASE or rule.config.bits is not None or rule.decided < ENOUGH_DECIDED or not rule.bases:
+    if rule is None or rule.config.bits is not None or rule.config.max_base < MAX_BASE:
+        return
+    if rule.decided < ENOUGH_DECIDED or not rule.bases:
         return
     high = sum(base == MAX_BASE for base in rule.bases)
     if high >= HABIT * len(rule.bases):

@@ -191,11 +191,9 @@ def _replay(arguments: list[str]) -> int:
 
 
 def _describe(result: Replay, logged: Replay) -> str:
-    config, adapts = result.config, result.config.bits is None
-    widths = f", base up to {config.max_base}" if adapts else ""
+    adapts = result.config.bits is None
     return (
-        f"rule {config.rule}, δ {config.delta}, λ {config.smoothing}{widths}, clock {config.clock}: "
-        f"{result.differ} of {result.decided} decisions differ from the log"
+        f"{result.config.description}: {result.differ} of {result.decided} decisions differ from the log"
         + (f", first in epoch {result.first_difference}" if result.first_difference is not None else "")
         + (f"; mean base {result.mean_base:.2f} bits (log: {logged.mean_base:.2f})" if adapts and result.mean_base else "")
     )

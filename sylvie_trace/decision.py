@@ -63,6 +63,12 @@ class ControllerConfig:
         if self.schedule not in (ADAPTIVE, SYNC, ASYNC):
             raise ValueError(f"schedule {self.schedule!r} is unknown: use adaptive, sync or async")
 
+    @property
+    def description(self) -> str:
+        """The rule and its numbers in one line; the largest base only where the width adapts."""
+        widths = f"base up to {self.max_base}, " if self.bits is None else ""
+        return f"rule {self.rule}, δ {self.delta}, λ {self.smoothing}, {widths}clock {self.clock}"
+
 
 @dataclass(frozen=True)
 class State:

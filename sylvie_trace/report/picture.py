@@ -142,8 +142,7 @@ def write_replay(report: Report, result: Replay, constant: Replay, path: Path) -
     """The descent rate that the rule saw, and the widths and modes of the log beside those of the replay."""
     config = result.config
     lines = [
-        f"Rule {config.rule}, δ {config.delta}, λ {config.smoothing}, base up to {config.max_base}, clock {config.clock}: "
-        f"{result.differ} of {result.decided} decisions differ from the log; "
+        f"R{config.description[1:]}: {result.differ} of {result.decided} decisions differ from the log; "
         f"with a constant clock {constant.differ} of {constant.decided}.",
         "A replay is open loop: losses and times are what they were under the decisions really taken.",
     ]
